@@ -199,18 +199,9 @@ class Simulation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "step_time_s": self.step_time_s,
-            "tasks": self.tasks,
-            "wall_s": self.wall_s,
-            "bubble": self.bubble,
-            "memory_bytes": self.memory_bytes,
-            "capacity_bytes": self.capacity_bytes,
-            "fits": self.fits,
-            "closed_form_s": self.closed_form_s,
-            "breakdown_s": self.breakdown_s,
-            "exposed_s": self.exposed_s,
-            "utilisation": self.utilisation,
+        names = ("step_time_s", "tasks", "wall_s", "bubble", "memory_bytes", "capacity_bytes", "fits", "closed_form_s")
+        figures = {name: getattr(self, name) for name in (*names, "breakdown_s", "exposed_s", "utilisation")}
+        return figures | {
             "strategy": {
                 **self.strategy.candidate.as_dict(),
                 "stages": [list(stage) for stage in self.strategy.layer_stages],

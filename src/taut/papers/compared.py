@@ -170,6 +170,40 @@ def gap_cell(seconds: float | None, lower_bound: float | None, is_cut_off: bool 
     return percent(gap, places=2) + (CUT_OFF if marked else "")
 
 
+@dataclass(frozen=True, slots=True)
+class OurPrices:
+    """
+    At taut's prices: seconds of the published degrees and of the best plan, None where none fits, and the lower bound.
+
+    ``is_cut_off``: whether a limit ended one of the searches.
+    """
+
+    theirs_s: float | None
+    best_s: float | None
+    lower_bound_s: float | None
+    is_cut_off: bool = False
+
+    @classmethod
+    def of(cls, theirs: Plan | None, best: Plan | None) -> "OurPrices":
+        """Prices of a plan with the published degrees, and of the best one."""
+        theirs_s, best_s = (None if each is None else each.step_time_s for each in (theirs, best))
+        stopped = any(each is not None and is_cut_off(each) for each in (theirs, best))
+        return cls(theirs_s, best_s, None if best is None else best.lower_bound_s, stopped)
+
+    @property
+    def distance(self) -> float | None:
+        """Distance of the published degrees from the bound."""
+        return None if self.theirs_s is None or not self.lower_bound_s else self.theirs_s / self.lower_bound_s - 1
+
+    def cells(self, places: int) -> tuple[str, str, str, str]:
+        """Seconds of the published degrees and the bound, with so many places, the gap and the distance in words."""
+        theirs, bound = (
+            "-" if value is None else f"{value:.{places}f} s" for value in (self.theirs_s, self.lower_bound_s)
+        )
+        gap = gap_cell(self.best_s, self.lower_bound_s, self.is_cut_off)
+        return theirs, bound, gap, percent(self.distance, places=2)
+
+
 def command_of(only: str) -> str:
     """What prints the rows of a search with ``only`` in their name."""
     return shlex.join(["taut", "reproduce", "searches", "--data", "DIR", "--only", only])

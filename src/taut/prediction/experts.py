@@ -124,8 +124,6 @@ def _check_muon(row: ConfigurationRow) -> None:
     if row.zero > 1 or row.dp_shard:
         name, value = ("dp_shard", row.dp_shard) if row.dp_shard else ("zero", row.zero)
         raise DataError(f"{name} is {value}, not priced with optimizer muon, expected ZeRO-0 or 1 and one copy")
-    if row.activation_offload_fraction:
-        raise DataError("activation_offload_fraction: not priced with optimizer muon, expected 0")
 
 
 def _costs(

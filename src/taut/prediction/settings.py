@@ -89,6 +89,8 @@ def with_muon(row: ConfigurationRow, memory: MemoryModel, stack: Stack | None) -
 def activations_on_hosts(row: ConfigurationRow) -> dict[str, Any]:
     """The row's share of activations on the host, as its space states it."""
     share = row.activation_offload_fraction
+    if share and row.optimizer == "muon":
+        raise DataError("activation_offload_fraction: not priced with optimizer muon, expected 0")
     listed = [ActivationOffload(fraction=share, recompute=[row.recompute])] if share else []
     return {"activation_offload": listed}
 

@@ -47,7 +47,7 @@ from taut.papers.aceso.operators import (
 )
 from taut.papers.aceso.search import best_plan
 from taut.papers.aceso.stage_table import recomputed_by_rule
-from taut.papers.compared import command_of, gap_cell, is_cut_off, legend, plan_or_none
+from taut.papers.compared import OurPrices, command_of, gap_cell, legend, plan_or_none
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
 from taut.solver.result import OPTIMALITY_GAP, relative_gap
@@ -151,25 +151,6 @@ DEVICES = {"l4": ("l4-24gb", 100), "a10g": ("a10g-24gb", 100), "a100-sxm4-40gb":
 VOCABULARY = 51200
 
 
-@dataclass(frozen=True, slots=True)
-class OurPrices:
-    """
-    Seconds of the published degrees and of the best plan, None where none fits, and the lower bound.
-
-    ``is_cut_off``: whether a limit ended one of the searches.
-    """
-
-    theirs_s: float | None
-    best_s: float | None
-    lower_bound_s: float | None
-    is_cut_off: bool = False
-
-    @property
-    def distance(self) -> float | None:
-        """Distance of the published degrees from the bound."""
-        return None if self.theirs_s is None or not self.lower_bound_s else self.theirs_s / self.lower_bound_s - 1
-
-
 def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, time_limit: float) -> OurPrices | None:
     """Price a plan by two searches of so many seconds each, or None where it does not map."""
     first = given.stages[0]
@@ -194,13 +175,7 @@ def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, ti
             gap=OPTIMALITY_GAP,
         )
 
-    theirs, best = found(fixed), found({})
-    return OurPrices(
-        None if theirs is None else theirs.step_time_s,
-        None if best is None else best.step_time_s,
-        None if best is None else best.lower_bound_s,
-        any(each is not None and is_cut_off(each) for each in (theirs, best)),
-    )
+    return OurPrices.of(found(fixed), found({}))
 
 
 def memory_bytes(gpu: str) -> int:
@@ -313,15 +288,9 @@ def _cells(row: AcesoRow) -> tuple[str, ...]:
     job = row.gpu, row.model, str(row.gpus), str(row.global_batch), measured
     theirs = row.choice, f"{row.predicted_s:.2f} s", f"{row.search_s:.0f} s"
     gap = gap_cell(row.best_s, row.lower_bound_s)
-    ours = row.best, f"{row.best_s:.2f} s", f"{row.lower_bound_s:.2f} s", gap, f"{row.wall_s:.0f} s"
-    return *job, *theirs, *ours, percent(row.distance, places=2), *_our_cells(row.ours)
-
-
-def _our_cells(ours: OurPrices | None) -> tuple[str, str, str, str]:
-    if ours is None:
-        return "not priced", "-", "-", "-"
-    theirs, bound = ("-" if value is None else f"{value:.2f} s" for value in (ours.theirs_s, ours.lower_bound_s))
-    return theirs, bound, gap_cell(ours.best_s, ours.lower_bound_s, ours.is_cut_off), percent(ours.distance, places=2)
+    best = row.best, f"{row.best_s:.2f} s", f"{row.lower_bound_s:.2f} s", gap, f"{row.wall_s:.0f} s"
+    ours = ("not priced", "-", "-", "-") if row.ours is None else row.ours.cells(places=2)
+    return *job, *theirs, *best, percent(row.distance, places=2), *ours
 
 
 def name_of(gpu: str, model: str) -> str:

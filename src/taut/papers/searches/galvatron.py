@@ -30,7 +30,7 @@ from taut.data.readers.galvatron.profile import (
 )
 from taut.data.units import GIGABIT
 from taut.errors import DataError
-from taut.papers.compared import command_of, gap_cell, is_cut_off, legend, plan_or_none
+from taut.papers.compared import OurPrices, command_of, gap_cell, legend, plan_or_none
 from taut.papers.galvatron.search import best_galvatron_plan
 from taut.papers.galvatron.step import RESERVED, GalvatronProblem, Setting, price
 from taut.papers.searches.published_plans import places_of
@@ -47,12 +47,10 @@ SLACK = 1e-9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronRow:
     """
-    A plan in words with seconds of the formula; the optimum and its bound; and seconds and bound at taut's prices.
+    A plan in words with seconds of the formula; the optimum and its bound; ``ours``: at taut's prices.
 
-    ``alike_bound_s`` is the bound of plans whose layers are all spread over the same ways.
-
-    Seconds at taut's prices are None where nothing fits, or where layers have different degrees; ``is_cut_off`` says
-    whether a limit ended a search at these.
+    ``alike_bound_s`` is the bound of plans whose layers are all spread over the same ways. Where layers have different
+    degrees, the plan has no seconds at taut's prices.
     """
 
     model: str
@@ -65,10 +63,7 @@ class GalvatronRow:
     lower_bound_s: float
     alike_bound_s: float
     wall_s: float
-    ours_s: float | None = None
-    our_bound_s: float | None = None
-    our_best_s: float | None = None
-    is_cut_off: bool = False
+    ours: OurPrices
 
     @property
     def distance(self) -> float:
@@ -81,14 +76,17 @@ class GalvatronRow:
         return self.predicted_s / self.alike_bound_s - 1
 
     @property
-    def our_distance(self) -> float | None:
-        """Distance of the plan's degrees from the bound at taut's prices."""
-        return None if self.ours_s is None or not self.our_bound_s else self.ours_s / self.our_bound_s - 1
-
-    @property
     def command(self) -> str:
         """What prints the row alone."""
         return command_of(f"Galvatron {self.model}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        values, ours = asdict(self), self.ours
+        del values["ours"]
+        values |= {"ours_s": ours.theirs_s, "our_bound_s": ours.lower_bound_s, "our_best_s": ours.best_s}
+        values |= {"is_cut_off": ours.is_cut_off, "distance": self.distance, "alike_distance": self.alike_distance}
+        return values | {"our_distance": ours.distance, "command": self.command}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +97,7 @@ class GalvatronTable:
 
     def as_dict(self) -> list[dict[str, Any]]:
         """Plain values."""
-        return [
-            {
-                **asdict(row),
-                "distance": row.distance,
-                "alike_distance": row.alike_distance,
-                "our_distance": row.our_distance,
-                "command": row.command,
-            }
-            for row in self.rows
-        ]
+        return [row.as_dict() for row in self.rows]
 
     def __str__(self) -> str:
         """One line for each plan."""
@@ -117,24 +106,15 @@ class GalvatronTable:
             (*head, "found in", "distance", "layers alike", "taut's prices", "bound", "gap", "distance"),
             *map(_cells, self.rows),
         ]
-        return "\n\n".join([text_table(lines), *legend(row.is_cut_off for row in self.rows)])
+        return "\n\n".join([text_table(lines), *legend(row.ours.is_cut_off for row in self.rows)])
 
 
 def _cells(row: GalvatronRow) -> tuple[str, ...]:
-    ours, bound = ("-" if value is None else f"{value:.4f} s" for value in (row.ours_s, row.our_bound_s))
     theirs = row.model, str(row.gpus), str(row.global_batch), row.choice, f"{row.predicted_s:.4f} s"
     gap = gap_cell(row.best_s, row.lower_bound_s, is_cut_off=False)
     best = row.best, f"{row.best_s:.4f} s", f"{row.lower_bound_s:.4f} s", gap, f"{row.wall_s:.0f} s"
-    return (
-        *theirs,
-        *best,
-        percent(row.distance, places=2),
-        percent(row.alike_distance, places=2),
-        ours,
-        bound,
-        gap_cell(row.our_best_s, row.our_bound_s, row.is_cut_off),
-        percent(row.our_distance, places=2),
-    )
+    distances = (percent(each, places=2) for each in (row.distance, row.alike_distance))
+    return *theirs, *best, *distances, *row.ours.cells(places=4)
 
 
 def galvatron_plans(folder: Path) -> list[Path]:
@@ -163,7 +143,7 @@ def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:
     begun = perf_counter()
     found = best_galvatron_plan(problem, theirs * (1 + SLACK))
     wall = perf_counter() - begun
-    ours, best = (_at_our_prices(path, problem.profile, given, fixed, time_limit) for fixed in (_degrees(given), {}))
+    ours = (_at_our_prices(path, problem.profile, given, fixed, time_limit) for fixed in (_degrees(given), {}))
     return GalvatronRow(
         model=given.model,
         gpus=problem.gpus,
@@ -175,10 +155,7 @@ def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:
         lower_bound_s=min(found.lower_bound, theirs),
         alike_bound_s=min(best_galvatron_plan(problem, theirs * (1 + SLACK), alike=True).lower_bound, theirs),
         wall_s=wall,
-        ours_s=None if ours is None else ours.step_time_s,
-        our_bound_s=None if best is None else best.lower_bound_s,
-        our_best_s=None if best is None else best.step_time_s,
-        is_cut_off=any(each is not None and is_cut_off(each) for each in (ours, best)),
+        ours=OurPrices.of(*ours),
     )
 
 

@@ -32,13 +32,13 @@ def test_a_plan_that_recomputes_without_need_is_not_the_best(tmp_path: Path) -> 
     assert row.choice == "24 x ZeRO-3 recomputed; ends ZeRO-3" and row.best == "24 x dp; ends dp"
     assert row.predicted_s - row.best_s == pytest.approx(24 * (3e-3 + 0.1e-3), rel=0.01)
     assert row.lower_bound_s == pytest.approx(row.best_s, rel=1e-8) and row.distance > 0.3
-    assert row.ours_s is not None and row.our_distance is not None and row.our_distance >= 0
+    assert row.ours.theirs_s is not None and row.ours.distance is not None and row.ours.distance >= 0
 
 
 def test_layers_of_different_degrees_are_not_priced_by_taut(tmp_path: Path) -> None:
     """Such a plan has no counterpart."""
     (row,) = _table(tmp_path, tp_sizes_enc=by_layer(1, 2), dp_types_enc=by_layer(1, 0), checkpoint=by_layer(0)).rows
-    assert row.ours_s is None and str(GalvatronTable((row,))).splitlines()[1].rstrip().endswith("-")
+    assert row.ours.theirs_s is None and str(GalvatronTable((row,))).splitlines()[1].rstrip().endswith("-")
 
 
 @pytest.mark.parametrize(
