@@ -282,6 +282,12 @@ class Calibration(Spec):
         return {name: getattr(self, name) for name in PASSES}
 
     @property
+    def of_runs(self) -> dict[str, Any]:
+        """What was fitted to the runs beside coefficients, and how: further keywords of ``rates_of``."""
+        found = {"fused_experts": self.fused_experts, "layer_factors": tuple(self.layer_factors)}
+        return found | {"launch": self.launch, "routed": self.experts}
+
+    @property
     def launch(self) -> float | None:
         """Seconds that the host takes to launch a pass, or None for the device's."""
         return None if self.launch_us is None else self.launch_us * MICROSECOND

@@ -39,7 +39,7 @@ runs' own kernels were newer and faster than those that were measured, and their
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -158,23 +158,29 @@ class Rates:
         return self.kept != KEPT_BLOCK * self.element
 
 
+class Ways(TypedDict, total=False):
+    """How a stack computes layers, and how experts are loaded: fields of ``Rates``."""
+
+    fused_attention: bool
+    selective_products: bool
+    early_stop: bool
+    fused_experts: bool
+    fused_loss: LossKind
+    imbalance: float
+    summed: int
+    row_moves: float
+    layer_factors: tuple[LayerFactor, ...]
+
+
 def rates_of(
     device: DeviceSpec,
     precision: Precision,
     operators: Operators | None,
     *,
     launch: float | None = None,
-    fused_attention: bool = True,
-    selective_products: bool = False,
-    early_stop: bool = False,
     fp8_inputs: bool = False,
-    fused_experts: bool = False,
-    fused_loss: LossKind = "none",
-    imbalance: float = 1.0,
-    summed: int = 0,
-    row_moves: float = FUSED_MOVES,
     routed: bool = False,
-    layer_factors: Sequence[LayerFactor] = (),
+    **ways: Unpack[Ways],
 ) -> Rates:
     """Rates of a device; ``launch``: seconds of the host for a pass, ``routed``: fitted to runs with experts."""
     stated = stated_operators(device, precision)
@@ -196,15 +202,7 @@ def rates_of(
         kept=FP8_KEPT if as_cast else KEPT_BYTES[precision],
         cast=FP8_CAST if as_cast else 0,
         head=head,
-        fused_attention=fused_attention,
-        selective_products=selective_products,
-        early_stop=early_stop,
-        fused_experts=fused_experts,
-        fused_loss=fused_loss,
-        imbalance=imbalance,
-        summed=summed,
-        row_moves=row_moves,
-        layer_factors=tuple(layer_factors),
+        **ways,
     )
     if operators is None:
         return replace(rates, fastest=_fastest(rates, device, precision, ()))

@@ -210,13 +210,10 @@ def _priced(
         device,
         precision,
         operators,
-        launch=chosen.launch,
-        fused_experts=chosen.fused_experts,
         imbalance=dispatch.imbalance,
         row_moves=dispatch.row_moves,
-        routed=chosen.experts,
         summed=dispatch.score_bytes(ELEMENT_BYTES[precision]) if dispatch.gathers else 0,
-        layer_factors=chosen.layer_factors,
+        **chosen.of_runs,
         **(given if calibration is None else chosen.kept),
     )
     fastest = None if rates.fastest is None else _remembering(rates.fastest)

@@ -41,16 +41,7 @@ def step_shares(
     recompute: Collection[str] = (),
 ) -> dict[str, float]:
     """Shares of the step by term, from its seconds by the evaluator's names."""
-    rates = rates_of(
-        device,
-        precision,
-        operators,
-        launch=calibration.launch,
-        fused_experts=calibration.fused_experts,
-        routed=calibration.experts,
-        layer_factors=calibration.layer_factors,
-        **calibration.kept,
-    )
+    rates = rates_of(device, precision, operators, **calibration.of_runs, **calibration.kept)
     again = sum(kind == "full" for kind in recompute) / max(len(recompute), 1)
     seconds = np.zeros(len(KINDS))
     for layer in model.blocks:

@@ -530,14 +530,6 @@ def _calibration(problem: PlanningProblem, name: str) -> Calibration:
 
 def _rates(problem: PlanningProblem, name: str) -> Rates:
     """What a type of device makes of work."""
-    chosen = _calibration(problem, name)
-    return rates_of(
-        problem.cluster.devices[name],
-        problem.memory.precision,
-        catalog_operators().get(name),
-        launch=chosen.launch,
-        fused_experts=chosen.fused_experts,
-        routed=chosen.experts,
-        layer_factors=chosen.layer_factors,
-        **({} if problem.calibration is None else chosen.kept),
-    )
+    chosen, device = _calibration(problem, name), problem.cluster.devices[name]
+    kept = {} if problem.calibration is None else chosen.kept
+    return rates_of(device, problem.memory.precision, catalog_operators().get(name), **chosen.of_runs, **kept)

@@ -351,7 +351,7 @@ def machine_of(
             precision,
             catalog_operators().get(device.name),
             launch=calibration.launch,
-            layer_factors=calibration.layer_factors,
+            layer_factors=tuple(calibration.layer_factors),
             **calibration.kept,
         ),
         inside_rate=node.intra_bandwidth_gbps * GIGABIT,
