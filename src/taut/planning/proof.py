@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taut.data.analytic.step_shares import step_shares
 from taut.data.calibration import Calibration, features_of
@@ -15,11 +15,9 @@ from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
 from taut.formulations.runs import Beyond, beyond_words
 from taut.formulations.space import TEXTS
+from taut.solver.certificate.document import AnyDocument, InputSection, PlainerSection, PlanDocument
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, StoppedBy
 from taut.words import percent
-
-if TYPE_CHECKING:
-    from taut.solver.certificate.document import AnyDocument, InputSection, PlainerSection, PlanDocument
 
 NOTHING_LEFT = "the search stopped: nothing was left to refine, more time would change nothing"
 
@@ -43,7 +41,7 @@ def memory_words(spec: dict[str, Any]) -> str:
     )
 
 
-def calibration_with_errors(plan: "AnyDocument") -> Calibration | None:
+def calibration_with_errors(plan: AnyDocument) -> Calibration | None:
     """The calibration of a plan; None without one, without errors on unseen runs, or beside other types of device."""
     if (given := plan.inputs.get("calibration")) is None:
         return None
@@ -53,7 +51,7 @@ def calibration_with_errors(plan: "AnyDocument") -> Calibration | None:
     return found
 
 
-def band_of(plan: "AnyDocument") -> tuple[float, float] | None:
+def band_of(plan: AnyDocument) -> tuple[float, float] | None:
     """Seconds between which 80 % of runs are expected; None where the errors of a plan's prices are not known."""
     if (calibration := calibration_with_errors(plan)) is None:
         return None
@@ -64,7 +62,7 @@ def band_of(plan: "AnyDocument") -> tuple[float, float] | None:
     return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), beyond)
 
 
-def _shares(plan: "AnyDocument", calibration: Calibration) -> dict[str, float]:
+def _shares(plan: AnyDocument, calibration: Calibration) -> dict[str, float]:
     """What terms take of a plan's step, where the band depends on it; all is products' in plans of meshes."""
     if not calibration.covariance:
         return {}
@@ -91,7 +89,7 @@ def _shares(plan: "AnyDocument", calibration: Calibration) -> dict[str, float]:
     )
 
 
-def _costs(plan: "AnyDocument") -> CostTable | None:
+def _costs(plan: AnyDocument) -> CostTable | None:
     """The cost table of a plan; None where it is none, which ``verify`` refuses and a page need not."""
     try:
         return CostTable.parse(plan.inputs["costs"].spec, "inputs.costs")
@@ -99,14 +97,14 @@ def _costs(plan: "AnyDocument") -> CostTable | None:
         return None
 
 
-def others_than(device: str | None, inputs: "Mapping[Any, InputSection]") -> list[str]:
+def others_than(device: str | None, inputs: Mapping[Any, InputSection]) -> list[str]:
     """Types of device of a plan's cluster beside the one of its calibration; none where that names no device."""
     if not device:
         return []
     return sorted(set(ClusterSpec.parse(inputs["cluster"].spec, "inputs.cluster").devices) - {device})
 
 
-def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
+def proof(plan: AnyDocument, spaces: Sequence[str] = ()) -> list[str]:
     """Status, bound, space, and what the prices rest on, line by line; lines of several spaces before its own."""
     from taut.planning.tables import described_cluster, described_model
     from taut.solver.certificate.narrowed import space_in_words
@@ -145,7 +143,7 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def plainer_words(plan: "AnyDocument") -> list[str]:
+def plainer_words(plan: AnyDocument) -> list[str]:
     """What plainer plans cost, what they cost at least, and what they do otherwise; one that is best twice once."""
     if plan.format == "taut-meshes/1":
         return []
@@ -157,7 +155,7 @@ def plainer_words(plan: "AnyDocument") -> list[str]:
     return [" and ".join(restrictions) + words for (words, _), restrictions in found.items()]
 
 
-def runs_words(plan: "AnyDocument") -> list[str]:
+def runs_words(plan: AnyDocument) -> list[str]:
     """In what the plan lies beyond all runs of its calibration, and what the best plan within them costs."""
     if plan.format == "taut-meshes/1" or not plan.beyond:
         return []
@@ -167,13 +165,13 @@ def runs_words(plan: "AnyDocument") -> list[str]:
     return [f"the measured runs in: {beyond_words(given, experts=experts)}", *within]
 
 
-def _tie_words(plan: "PlanDocument", tie: "PlainerSection") -> str:
+def _tie_words(plan: PlanDocument, tie: PlainerSection) -> str:
     """What one plainer plan costs, and what it does otherwise."""
     other = differing(plan, tie)
     return f"the best {restriction_words(tie)}: {plainer_cost(plan, tie)}{f', by {other}' if other else ''}"
 
 
-def restriction_words(tie: "PlainerSection") -> str:
+def restriction_words(tie: PlainerSection) -> str:
     """The restriction of a plainer plan, by its name where it is of another version."""
     if tie.restriction == SEEN:
         return LIKE_RUNS
@@ -181,7 +179,7 @@ def restriction_words(tie: "PlainerSection") -> str:
     return tie.restriction if restriction is None else restriction.words
 
 
-def plainer_cost(plan: "PlanDocument", tie: "PlainerSection") -> str:
+def plainer_cost(plan: PlanDocument, tie: PlainerSection) -> str:
     """What a plainer plan costs beside the plan, and what its restriction costs at least."""
     best = plan.certificate.objective_s
     cost, least = (max(seconds / best - 1, 0.0) for seconds in (tie.step_time_s, tie.lower_bound_s))
@@ -191,12 +189,12 @@ def plainer_cost(plan: "PlanDocument", tie: "PlainerSection") -> str:
     return f"+{percent(cost, places=2)} (at least +{percent(least, places=2)}{cut_off})"
 
 
-def differing(plan: "PlanDocument", tie: "PlainerSection") -> str:
+def differing(plan: PlanDocument, tie: PlainerSection) -> str:
     """What a plainer plan's candidate has otherwise than the plan's, as short as candidates are named."""
     return " ".join(filter(None, (text(tie.strategy) for text in TEXTS if text(tie.strategy) != text(plan.strategy))))
 
 
-def _communication(plan: "AnyDocument") -> str:
+def _communication(plan: AnyDocument) -> str:
     """The gap of the communication time alone, which plans of meshes do not tell; 0 where the whole is rounding."""
     if plan.format == "taut-meshes/1":
         return ""
@@ -205,7 +203,7 @@ def _communication(plan: "AnyDocument") -> str:
     return f" ({percent(share)} of communication time)"
 
 
-def _space(plan: "AnyDocument") -> list[str]:
+def _space(plan: AnyDocument) -> list[str]:
     """Candidates, or choices of meshes, and what is known of them; who made the plan where it was not the search."""
     if plan.format == "taut-meshes/1":
         count = plan.certificate.choices
@@ -221,7 +219,7 @@ def _space(plan: "AnyDocument") -> list[str]:
     ]
 
 
-def _band(plan: "AnyDocument") -> list[str]:
+def _band(plan: AnyDocument) -> list[str]:
     """Seconds between which a run is expected, where the calibration knows errors on unseen runs."""
     given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
     if (quantile := given.get("quantile")) is not None:
@@ -232,7 +230,7 @@ def _band(plan: "AnyDocument") -> list[str]:
     return [f"            80 % of runs are expected between {low:.4g} and {high:.4g} s"]
 
 
-def _release(plan: "AnyDocument") -> list[str]:
+def _release(plan: AnyDocument) -> list[str]:
     """The software release whose speed the prices stand for, and what the plan's exports switch on, in a line."""
     given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
     release, features = given.get("release", ""), given.get("features", ())
@@ -243,7 +241,7 @@ def _release(plan: "AnyDocument") -> list[str]:
     return [f"            at the speed of {release} with {', '.join(features) or 'its defaults'}"]
 
 
-def _unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:
+def _unchecked(inputs: Mapping[Any, InputSection]) -> list[str]:
     """The devices of the cluster that a calibration has no runs of, or that its runs had no two types together."""
     given = inputs["calibration"].spec if "calibration" in inputs else {}
     if not (others := others_than(given.get("device"), inputs)):
@@ -253,7 +251,7 @@ def _unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:
     return [f"            no run {said} checks these prices"]
 
 
-def _calibrations(plan: "AnyDocument") -> list[str]:
+def _calibrations(plan: AnyDocument) -> list[str]:
     """Calibrations of the catalog for the plan's devices, where none was used."""
     if "calibration" in plan.inputs or not plan.inputs["costs"].spec["basis"].startswith("analytic"):
         return []
@@ -265,19 +263,19 @@ def _calibrations(plan: "AnyDocument") -> list[str]:
     return [f"            {exist} for these devices (--calibration): {', '.join(named)}"] if named else []
 
 
-def _within(plan: "AnyDocument") -> str:
+def _within(plan: AnyDocument) -> str:
     """What a status is called beside its name where the search stopped at the gap that was asked for."""
     return ", within the gap asked for" if is_within(plan) else ""
 
 
-def _why_stopped(plan: "AnyDocument") -> list[str]:
+def _why_stopped(plan: AnyDocument) -> list[str]:
     """Why the search ended with a gap, and what would close the gap, in a line."""
     if not (words := why_stopped(plan)):
         return []
     return [f"            {'; '.join(filter(None, (words, goes_on(plan))))}"]
 
 
-def _method(plan: "PlanDocument") -> list[str]:
+def _method(plan: PlanDocument) -> list[str]:
     """Who made the plan, where it was not the search, what that proves by itself, and what the search found."""
     method = plan.provenance.get("method")
     if not isinstance(method, dict) or "name" not in method:
@@ -342,7 +340,7 @@ def _seconds(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.6g} s"
 
 
-def why_stopped(plan: "AnyDocument") -> str:
+def why_stopped(plan: AnyDocument) -> str:
     """Why the search of a plan ended with a gap; nothing where the gap is another method's, or closed."""
     named = _named(plan)
     if plan.status == "optimal" or ("method" in plan.provenance and named in (StoppedBy.GAP, StoppedBy.EXHAUSTED)):
@@ -363,7 +361,7 @@ def why_stopped(plan: "AnyDocument") -> str:
     return NOTHING_LEFT
 
 
-def goes_on(plan: "AnyDocument") -> str:
+def goes_on(plan: AnyDocument) -> str:
     """What would close the gap that a search left; nothing where no refinement is left."""
     words = {
         StoppedBy.GAP: "--gap 0 goes on",
@@ -374,12 +372,12 @@ def goes_on(plan: "AnyDocument") -> str:
     return next((said for reason, said in words.items() if reason == _named(plan)), "")
 
 
-def is_within(plan: "AnyDocument") -> bool:
+def is_within(plan: AnyDocument) -> bool:
     """Whether the search stopped at the gap that was asked for, larger than that of an optimal plan."""
     return plan.status != "optimal" and "method" not in plan.provenance and _named(plan) == StoppedBy.GAP
 
 
-def _named(plan: "AnyDocument") -> str:
+def _named(plan: AnyDocument) -> str:
     """Why the search stopped, as the document states it; plans of older versions leave out that nothing was left."""
     named = plan.provenance.get("stopped_by")
     return named if isinstance(named, str) else StoppedBy.EXHAUSTED

@@ -9,13 +9,11 @@ from taut.data.units import GIB
 from taut.formulations.space import strategy_sentence
 from taut.planning.proof import proof
 from taut.planning.tables import batch_words, described_cluster, device_ranges, nodes_of_expert_groups, stage_records
-from taut.solver.certificate.document import MeshDocument, PlanDocument
+from taut.solver.certificate.document import AnyDocument, MeshDocument, MeshesSection, PlanDocument, StrategySection
 from taut.words import broken, grid, report
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from taut.solver.certificate.document import AnyDocument, MeshesSection, StrategySection
 
 LABEL = 12
 """Columns of what a line of the report is about."""
@@ -35,7 +33,7 @@ MESH_PARTS = {
 """Parts of a step of meshes, whose passes are not told apart from their tensor-parallel traffic."""
 
 
-def summary(plan: "AnyDocument", *, width: int = 110, details: str = "", spaces: Sequence[str] = ()) -> str:
+def summary(plan: AnyDocument, *, width: int = 110, details: str = "", spaces: Sequence[str] = ()) -> str:
     """Text of a plan; ``details``: what stands before the proof; ``spaces``: lines of the status of several spaces."""
     tables = _time_table(plan), _stage_table(plan)
     proven = _wrapped(proof(plan, spaces), width)
@@ -51,7 +49,7 @@ def _wrapped(lines: list[str], width: int) -> str:
     return "\n".join(found)
 
 
-def _head(plan: "AnyDocument") -> list[str]:
+def _head(plan: AnyDocument) -> list[str]:
     return [
         f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {described_cluster(plan).num_devices} devices, "
         f"global batch {plan.certificate.space['global_batch']}{_sequence_length(plan)}",
@@ -66,7 +64,7 @@ def _head(plan: "AnyDocument") -> list[str]:
     ]
 
 
-def _batch(plan: "AnyDocument") -> str:
+def _batch(plan: AnyDocument) -> str:
     """Sequences of a micro-batch, and how many micro-batches there are."""
     if isinstance(plan, PlanDocument):
         return f"micro-batch {plan.strategy.micro_batch}, {batch_words(plan.strategy)}"
@@ -75,7 +73,7 @@ def _batch(plan: "AnyDocument") -> str:
     return f"micro-batch {sizes}, {count}; ranks in the order {plan.strategy.rank_order}"
 
 
-def _expert_groups(plan: "AnyDocument") -> Iterator[str]:
+def _expert_groups(plan: AnyDocument) -> Iterator[str]:
     """Which links exchanges of expert ranks use, where there are several."""
     if isinstance(plan, PlanDocument) and (chosen := plan.strategy).ep > 1:
         nodes = nodes_of_expert_groups(plan)
@@ -83,25 +81,25 @@ def _expert_groups(plan: "AnyDocument") -> Iterator[str]:
         yield f"            expert groups of {chosen.ep * max(chosen.etp, 1)} GPUs lie {where}"
 
 
-def strategy_words(plan: "AnyDocument") -> str:
+def strategy_words(plan: AnyDocument) -> str:
     """Degrees, schedule and sharding of a plan in a line."""
     if isinstance(plan, MeshDocument):
         return _mesh_words(plan.strategy)
     return strategy_sentence(plan.strategy, plan.certificate.space)
 
 
-def _mesh_words(strategy: "MeshesSection") -> str:
+def _mesh_words(strategy: MeshesSection) -> str:
     """Degrees by type of device, in the order of the stages."""
     degrees = [f"pipeline {m.pp} on {m.device}, tensor {m.tp}, data {m.dp}" for m in strategy.meshes]
     return f"{'; '.join(degrees)}; 1f1b, ZeRO-{strategy.zero}"
 
 
-def _stack(plan: "AnyDocument") -> str:
+def _stack(plan: AnyDocument) -> str:
     """The framework that is to run the plan, where it is for one."""
     return f", stack {name}" if (name := plan.certificate.space.get("stack")) else ""
 
 
-def _sequence_length(plan: "AnyDocument") -> str:
+def _sequence_length(plan: AnyDocument) -> str:
     """Tokens of a sequence, the longest of the layers where they differ, and the most that the model takes."""
     spec = plan.inputs["model"].spec
     layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
@@ -121,7 +119,7 @@ def _images(spec: Mapping[str, Any]) -> str:
     return f", {many}, encoder {trained} on the first stage"
 
 
-def _throughput(plan: "AnyDocument") -> str:
+def _throughput(plan: AnyDocument) -> str:
     """Tokens a second and utilisation, which a step without duration does not have."""
     tokens = plan.predicted.tokens_per_s
     if isinstance(plan, MeshDocument) and tokens is not None:
@@ -131,7 +129,7 @@ def _throughput(plan: "AnyDocument") -> str:
     return f"{tokens:.4g} tokens/s, model FLOP utilisation {plan.predicted.mfu:.1%}"
 
 
-def _computing(plan: "AnyDocument") -> list[str]:
+def _computing(plan: AnyDocument) -> list[str]:
     """Utilisation while devices compute, which files of earlier versions lack."""
     if isinstance(plan, MeshDocument) or plan.predicted.hfu is None:
         return []
@@ -139,7 +137,7 @@ def _computing(plan: "AnyDocument") -> list[str]:
     return [f"            hardware FLOP utilisation {plan.predicted.hfu:.1%} {counted}"]
 
 
-def parts_of(plan: "AnyDocument") -> dict[str, float]:
+def parts_of(plan: AnyDocument) -> dict[str, float]:
     """Seconds of the step by part, in words."""
     if isinstance(plan, MeshDocument):
         named = MESH_PARTS
@@ -148,7 +146,7 @@ def parts_of(plan: "AnyDocument") -> dict[str, float]:
     return {words: plan.predicted.breakdown_s[part] for part, words in named.items()}
 
 
-def _time_table(plan: "AnyDocument") -> "Table":
+def _time_table(plan: AnyDocument) -> "Table":
     table = grid("part", ">seconds", ">share", title="where the step's time goes")
     total = plan.predicted.step_time_s
     for words, seconds in parts_of(plan).items():
@@ -160,20 +158,20 @@ def _time_table(plan: "AnyDocument") -> "Table":
     return table
 
 
-def bubble_of(plan: "AnyDocument") -> float | None:
+def bubble_of(plan: AnyDocument) -> float | None:
     """Seconds that a device of several stages waits for passes of others, in the mean; None where it is not stated."""
     if not isinstance(plan, PlanDocument) or plan.strategy.pp == 1 or plan.predicted.busy_s is None:
         return None
     return plan.predicted.breakdown_s["compute"] - plan.predicted.busy_s
 
 
-def _traffic(strategy: "StrategySection") -> str:
+def _traffic(strategy: StrategySection) -> str:
     """Ranks whose traffic lies within blocks, where these are not tensor ranks alone."""
     more = [name for name, degree in (("context", strategy.cp), ("expert", strategy.ep)) if degree > 1]
     return f"traffic of {', '.join(['tensor', *more][:-1])} and {more[-1]} ranks" if more else ""
 
 
-def _stage_table(plan: "AnyDocument") -> "Table":
+def _stage_table(plan: AnyDocument) -> "Table":
     """One row a stage; the kind of device where the cluster has several, and the degrees where those differ by it."""
     stages, meshed = stage_records(plan), isinstance(plan, MeshDocument)
     several = len({stage["device"] for stage in stages}) > 1

@@ -13,7 +13,6 @@ open: something in it may be faster by up to 1 - b / J.
 """
 
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,15 +21,13 @@ from taut.errors import TautError
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
 from taut.formulations.space import Candidate
+from taut.planning.plan import Plan
 from taut.planning.proof import goes_on
 from taut.plots.schedule import Bars, bars_of
 from taut.schedules.reading import planned
+from taut.solver.certificate.document import CandidateSection, PlanDocument
 from taut.solver.certificate.exact import Exactness
 from taut.solver.result import SOLVED
-
-if TYPE_CHECKING:
-    from taut.planning.plan import Plan
-    from taut.solver.certificate.document import CandidateSection, PlanDocument
 
 WHY = {
     "balance": "what it computes",
@@ -48,13 +45,13 @@ WHY = {
 """Sources of bounds in the words of a report."""
 
 
-def candidate_name(entry: "CandidateSection") -> str:
+def candidate_name(entry: CandidateSection) -> str:
     """A candidate in one line, as progress and messages name it."""
     known = _candidate(entry)
     return " ".join(f"{name}={value}" for name, value in entry.strategy.items()) if known is None else str(known)
 
 
-def _candidate(entry: "CandidateSection") -> Candidate | None:
+def _candidate(entry: CandidateSection) -> Candidate | None:
     """The candidate of an entry; None where it has other fields."""
     try:
         return Candidate.from_dict(entry.strategy)
@@ -62,20 +59,20 @@ def _candidate(entry: "CandidateSection") -> Candidate | None:
         return None
 
 
-def own_entry(plan: "PlanDocument") -> "CandidateSection | None":
+def own_entry(plan: PlanDocument) -> CandidateSection | None:
     """The entry of the plan's own candidate, None where the document lacks it."""
     own = plan.strategy.candidate
     return next((entry for entry in plan.certificate.candidates if _candidate(entry) == own), None)
 
 
-def nearest(plan: "PlanDocument", count: int) -> "list[CandidateSection]":
+def nearest(plan: PlanDocument, count: int) -> list[CandidateSection]:
     """The candidates with the least bounds that are not the plan's own, in the order of their bounds."""
     own = own_entry(plan)
     others = [entry for entry in plan.certificate.candidates if entry is not own and entry.lower_bound_s is not None]
     return sorted(others, key=lambda entry: entry.lower_bound_s or 0.0)[:count]
 
 
-def why_lost(entry: "CandidateSection", objective: float) -> str:
+def why_lost(entry: CandidateSection, objective: float) -> str:
     """What decides between a candidate and the plan."""
     source, bound = WHY.get(entry.source, entry.source), entry.lower_bound_s
     if bound is None:
@@ -100,13 +97,13 @@ ALTERNATIVES = 5
 EXHAUSTED = "no refinement is left for them: --fix to one of them searches it alone"
 
 
-def details(plan: "Plan", *, width: int) -> str:
+def details(plan: Plan, *, width: int) -> str:
     """Timeline, nearest alternatives, the reasons of a gap, and what of the bound is exact."""
     others = [] if plan.meshes else [*_alternatives(plan, width), *_reasons(plan, width), *_exact(plan, width)]
     return "\n".join([*timeline_lines(plan, width), *others])
 
 
-def timeline_lines(plan: "Plan", width: int) -> list[str]:
+def timeline_lines(plan: Plan, width: int) -> list[str]:
     """The schedule of the slowest replica in characters, (1); nothing of a plan that contradicts itself."""
     try:
         placed, schedule, replica = planned(plan.document, plan.source)
@@ -117,7 +114,7 @@ def timeline_lines(plan: "Plan", width: int) -> list[str]:
     return drawn_timeline(placed.problem, schedule, timetable(placed.problem, schedule), width, whose)
 
 
-def slowest_words(plan: "Plan", replica: int) -> str:
+def slowest_words(plan: Plan, replica: int) -> str:
     """The slowest replica; which one it is where replicas differ, or where meshes make pipelines of several."""
     if plan.meshes:
         return f"pipeline {replica}, the slowest"
@@ -163,7 +160,7 @@ def _covered(bars: Bars, rows: Ints, moments: Floats, cell: float) -> Floats:
     return np.asarray(np.maximum(both, 0.0).sum(axis=0))
 
 
-def _alternatives(plan: "Plan", width: int) -> list[str]:
+def _alternatives(plan: Plan, width: int) -> list[str]:
     """The nearest other candidates and why each lost."""
     entries = nearest(plan.typed, ALTERNATIVES)
     if not entries:
@@ -176,7 +173,7 @@ def _alternatives(plan: "Plan", width: int) -> list[str]:
     return lines
 
 
-def _exact(plan: "Plan", width: int) -> list[str]:
+def _exact(plan: Plan, width: int) -> list[str]:
     """Whether the lower bound holds in exact arithmetic, or what is of floats alone; nothing in earlier files."""
     stated = plan.typed.exactness
     if stated is None:
@@ -185,7 +182,7 @@ def _exact(plan: "Plan", width: int) -> list[str]:
     return ["", *wrap(Exactness(**figures, alone=stated.floats_alone).words, width)]
 
 
-def _reasons(plan: "Plan", width: int) -> list[str]:
+def _reasons(plan: Plan, width: int) -> list[str]:
     """What a gap that is left rests on, and what would close it, (2)."""
     entries = [entry for entry in plan.candidates if entry.state == "open" and entry.lower_bound_s is not None]
     if plan.status == "optimal" or not entries:

@@ -60,7 +60,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taut.data.read import positive_number, read_text, rows_of
 from taut.data.spec import shorten
@@ -70,10 +70,8 @@ from taut.errors import DataError
 from taut.planning.proof import band_of
 from taut.reports.plan_details import candidate_name, nearest
 from taut.sensitivity import GAP, WINS, BoxRegret, Row
+from taut.solver.certificate.document import PlanDocument
 from taut.words import percent, text_table
-
-if TYPE_CHECKING:
-    from taut.solver.certificate.document import PlanDocument
 
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Errors either way for which the regret is listed: from better than any published calibration to a first guess."""
@@ -115,7 +113,7 @@ class Sensitivity:
         return asdict(self)
 
 
-def sensitivity(plan: "PlanDocument") -> Sensitivity:
+def sensitivity(plan: PlanDocument) -> Sensitivity:
     """Bound what wrong prices can cost, from the certificate alone, which ``taut verify`` derives again."""
     predicted, certificate = plan.predicted, plan.certificate
     objective, free = certificate.objective_s, certificate.lower_bound_no_margin_s
@@ -132,7 +130,7 @@ def sensitivity(plan: "PlanDocument") -> Sensitivity:
     )
 
 
-def regret(plan: "PlanDocument", below: float, above: float) -> Regret:
+def regret(plan: PlanDocument, below: float, above: float) -> Regret:
     """The regret in a box of errors, (2), None where no bound is proven, and how many candidates can win in it, (3)."""
     certificate = plan.certificate
     objective, bound = certificate.objective_s, certificate.lower_bound_s
@@ -152,7 +150,7 @@ def break_even(bound: float, objective: float) -> float:
     return max((ratio - 1) / (ratio + 1), 0.0)
 
 
-def _band(plan: "PlanDocument") -> Regret | None:
+def _band(plan: PlanDocument) -> Regret | None:
     """The regret within the calibration's 80 % band, (4)."""
     if (found := band_of(plan)) is None:
         return None
@@ -160,7 +158,7 @@ def _band(plan: "PlanDocument") -> Regret | None:
     return regret(plan, max(1 - low, 0.0), max(high - 1, 0.0))
 
 
-def sensitivity_text(plan: "PlanDocument", *, width: int) -> str:
+def sensitivity_text(plan: PlanDocument, *, width: int) -> str:
     """The sensitivity of a plan in words, in so many columns."""
     found, lines = sensitivity(plan), ["if the prices are wrong"]
     if found.band is None:
@@ -325,7 +323,7 @@ class FirstRun:
         return asdict(self)
 
 
-def first_run(plan: "PlanDocument", run: MeasuredRun) -> FirstRun:
+def first_run(plan: PlanDocument, run: MeasuredRun) -> FirstRun:
     """Set a plan beside its run."""
     predicted, measured = plan.certificate.objective_s, run.seconds
     found = regret(plan, 0.0, measured / predicted - 1)
@@ -341,7 +339,7 @@ def first_run(plan: "PlanDocument", run: MeasuredRun) -> FirstRun:
     )
 
 
-def _fullest(plan: "PlanDocument", measured: float | None) -> Stage | None:
+def _fullest(plan: PlanDocument, measured: float | None) -> Stage | None:
     if measured is None:
         return None
     said = plan.predicted
@@ -351,7 +349,7 @@ def _fullest(plan: "PlanDocument", measured: float | None) -> Stage | None:
     return Stage(memory_bytes=used, margin_bytes=margin, capacity_bytes=capacity, measured_bytes=measured)
 
 
-def first_run_text(plan: "PlanDocument", run: MeasuredRun, source: Path, *, width: int) -> str:
+def first_run_text(plan: PlanDocument, run: MeasuredRun, source: Path, *, width: int) -> str:
     """Predicted against measured in words, in so many columns."""
     found = first_run(plan, run)
     rows = [("", "predicted", "measured", "error"), ("step, s", *_pair(found.predicted_s, found.measured_s))]

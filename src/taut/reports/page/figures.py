@@ -23,7 +23,7 @@ all-reduce.
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.units import GIB
 from taut.errors import TautError
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
+from taut.planning.plan import Plan
 from taut.planning.proof import figure_of
 from taut.planning.tables import device_ranges
 from taut.plots.plan import HOP, INSIDE, RING, SHADES, Grid, grid_of
@@ -40,10 +41,6 @@ from taut.reports.plan_details import slowest_words
 from taut.schedules.reading import planned
 from taut.solver.result import relative_gap
 from taut.words import percent
-
-if TYPE_CHECKING:
-    from taut.planning.plan import Plan
-
 
 WIDTH = 960.0
 LEFT, RIGHT = 64.0, 150.0
@@ -73,7 +70,7 @@ def parts_figure(total: float, parts: Mapping[str, float], bound: float | None) 
     return drawing(WIDTH, 74, shapes, "seconds of a step by part") + legend(shown)
 
 
-def moments_of(plan: "Plan") -> Moments:
+def moments_of(plan: Plan) -> Moments:
     """Seconds, plan and bound while the search ran, (2); none where the file does not say."""
     provenance = plan.typed.provenance
     history, wall = provenance.get("history"), figure_of(provenance.get("wall_s"))
@@ -186,7 +183,7 @@ def memory_bars(stages: Sequence[Mapping[str, Any]], most: int) -> list[str]:
     return shapes
 
 
-def timeline_figure(plan: "Plan") -> str:
+def timeline_figure(plan: Plan) -> str:
     """The schedule over time, or why it cannot be drawn."""
     try:
         placed, schedule, replica = planned(plan.document, plan.source)
@@ -256,7 +253,7 @@ SIDE, BAND, EDGE = 600.0, 18.0, 60.0
 GREYS = tuple(f"#{level:02x}{level:02x}{level:02x}" for level in range(70, 246, 25))
 
 
-def placement_figure(plan: "Plan") -> str:
+def placement_figure(plan: Plan) -> str:
     """Matrix of the links with the stages' frames, the hops and the all-reduce."""
     grid = grid_of(plan)
     count = len(grid.site)

@@ -15,17 +15,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taut.data.calibration import Calibration
 from taut.errors import DataError
+from taut.planning.plan import Plan
 from taut.planning.tables import device_ranges
 from taut.quoting import html_text
 from taut.words import percent
-
-if TYPE_CHECKING:
-    from taut.planning.plan import Plan
-
 
 _HIDDEN = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -96,7 +93,7 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
-def framed(plan: "Plan", sections: "Callable[[Plan], list[str]]") -> str:
+def framed(plan: Plan, sections: Callable[[Plan], list[str]]) -> str:
     """A page with the sections of a plan."""
     with complete(plan.source):
         return document(f"{plan.model} on {plan.cluster}", "".join(sections(plan)), "page.js")
@@ -147,7 +144,7 @@ def stages_table(stages: Sequence[Mapping[str, Any]], devices: Sequence[Sequence
     return "<h3>Stages</h3>" + table(heads, rows, numbers_from=9)
 
 
-def head(plan: "Plan", count: int, words: str, more: Mapping[str, str]) -> str:
+def head(plan: Plan, count: int, words: str, more: Mapping[str, str]) -> str:
     """A plan on so many devices in a sentence with the words of its strategy, and its first figures, some more."""
     predicted = plan.sections.predicted
     proven = (
@@ -178,7 +175,7 @@ def head(plan: "Plan", count: int, words: str, more: Mapping[str, str]) -> str:
     return f'{title}<p class="lead">{text(sentence)}</p><div class="cards">{shown}</div>\n'
 
 
-def assumptions(plan: "Plan", lines: Sequence[str]) -> str:
+def assumptions(plan: Plan, lines: Sequence[str]) -> str:
     """Lines of a plan's proof and prices, and the calibration's errors."""
     listed = "".join(f"<li>{text(' '.join(line.split()))}</li>" for line in lines if line.strip())
     stated = f"<ul><li>{text(plan.sections.certificate.priced_by)}</li>{listed}</ul>"

@@ -8,10 +8,9 @@ A plan as one page, and two plans as one picture: over time, where their steps d
 (3) Memory bars of both have one scale, up to the largest capacity.
 """
 
-from typing import TYPE_CHECKING
-
 from taut.errors import TautError
 from taut.formulations.schedules.schedule import timetable
+from taut.planning.plan import Plan
 from taut.planning.proof import differing, proof, restriction_words, runs_words
 from taut.planning.summary import MESH_PARTS, PARTS, bubble_of, parts_of, strategy_words
 from taut.planning.tables import batch_words
@@ -58,14 +57,11 @@ from taut.reports.plan_details import candidate_name, own_entry, slowest_words
 from taut.schedules.reading import planned
 from taut.words import percent
 
-if TYPE_CHECKING:
-    from taut.planning.plan import Plan
-
 HEADS = ("strategy", "state", "bound (s)", "against the plan", "bound by")
 STATES = ("solved", "open", "pruned", "infeasible")
 
 
-def plan_page(plan: "Plan") -> str:
+def plan_page(plan: Plan) -> str:
     """
     HTML of a plan: strategy, gap over time, memory, timeline, placement, candidates, costs, assumptions, calibration.
 
@@ -94,7 +90,7 @@ def plan_page(plan: "Plan") -> str:
     return framed(plan, _sections)
 
 
-def _sections(plan: "Plan") -> "list[str]":
+def _sections(plan: Plan) -> "list[str]":
     """The parts of the page, pictures first; plans of meshes have no placement over links and no history of a gap."""
     found = {
         "Where the step's time goes": parts_figure(plan.step_time_s, parts_of(plan.sections), plan.lower_bound_s),
@@ -111,7 +107,7 @@ def _sections(plan: "Plan") -> "list[str]":
     return [_head(plan), *(section(title, content) for title, content in found.items())]
 
 
-def _head(plan: "Plan") -> str:
+def _head(plan: Plan) -> str:
     """The plan in a sentence, and its first figures."""
     more = dict[str, float | None]()
     if not plan.meshes:
@@ -123,13 +119,13 @@ def _head(plan: "Plan") -> str:
     return head(plan, plan.cluster_spec.num_devices, strategy_words(plan.sections), shown)
 
 
-def _strategy(plan: "Plan") -> str:
+def _strategy(plan: Plan) -> str:
     """Degrees, of every mesh where they differ by type of device, and the stages with all their devices."""
     devices = [[d for group in plan.devices[stage["stage"]] for d in group] for stage in plan.stages]
     return _degrees(plan) + stages_table(plan.stages, devices)
 
 
-def _degrees(plan: "Plan") -> str:
+def _degrees(plan: Plan) -> str:
     """A row of degrees, one a mesh where they differ by type of device."""
     if plan.meshes:
         shared = plan.sections.strategy
@@ -157,13 +153,13 @@ def _degrees(plan: "Plan") -> str:
     return table(named, [list(named.values())], numbers_from=99)
 
 
-def _runs(plan: "Plan") -> str:
+def _runs(plan: Plan) -> str:
     """In what the plan lies beyond all runs of its calibration, and what the best plan within them costs."""
     first, *more = runs_words(plan.sections)
     return "".join(f"<p>{text(words)}.</p>" for words in (f"The plan lies beyond {first}", *more))
 
 
-def _plainer(plan: "Plan") -> str:
+def _plainer(plan: Plan) -> str:
     """The best plans under restrictions that make them plainer to run, with what each costs."""
     rows = []
     for tie in plan.plainer:
@@ -176,7 +172,7 @@ def _plainer(plan: "Plan") -> str:
     return table(("plan", "what it has otherwise", "step time (s)", "slower by", "at least by"), rows, numbers_from=2)
 
 
-def _choices_of_meshes(plan: "Plan") -> str:
+def _choices_of_meshes(plan: Plan) -> str:
     """Choices of meshes that the search found plans of, those with the least bounds first."""
     rows = []
     for each in plan.document["certificate"]["examined"]:
@@ -187,7 +183,7 @@ def _choices_of_meshes(plan: "Plan") -> str:
     return table(("meshes", "micro-batches", "bound (s)", "best plan (s)", "slower by"), rows)
 
 
-def _candidates(plan: "Plan") -> str:
+def _candidates(plan: Plan) -> str:
     """The table of all candidates, filled by the script."""
     own = own_entry(plan.typed)
     entries = plan.candidates
@@ -215,7 +211,7 @@ TITLE = 20.0
 """Height of the line above the lanes or bars of a plan."""
 
 
-def pair_page(one: "Plan", other: "Plan", names: tuple[str, str], rows: list[tuple[str, str, str]]) -> str:
+def pair_page(one: Plan, other: Plan, names: tuple[str, str], rows: list[tuple[str, str, str]]) -> str:
     """HTML of two plans by name, with the ``rows`` of their figures; ``DataError`` if a figure lacks or contradicts."""
     plans = one, other
     with complete(f"{one.source} and {other.source}"):
@@ -230,7 +226,7 @@ def pair_page(one: "Plan", other: "Plan", names: tuple[str, str], rows: list[tup
     return document(title, f'<h1>{text(title)}</h1><p class="lead">{text(_sentence(plans, names))}</p>{body}', "")
 
 
-def _sentence(plans: "tuple[Plan, Plan]", names: tuple[str, str]) -> str:
+def _sentence(plans: tuple[Plan, Plan], names: tuple[str, str]) -> str:
     timed = zip(names, (plan.step_time_s for plan in plans), strict=True)
     (fast, quick), (slow, long) = sorted(timed, key=lambda named: named[1])
     if quick == long:
@@ -242,7 +238,7 @@ def _moved(shapes: list[str], y: float) -> str:
     return f'<g transform="translate(0 {y:.6g})">{"".join(shapes)}</g>'
 
 
-def _timelines(plans: "tuple[Plan, Plan]", names: tuple[str, str]) -> str:
+def _timelines(plans: tuple[Plan, Plan], names: tuple[str, str]) -> str:
     """The lanes of both, (1), or why they cannot be drawn."""
     try:
         found = [planned(plan.document, plan.source) for plan in plans]
@@ -274,7 +270,7 @@ def _timelines(plans: "tuple[Plan, Plan]", names: tuple[str, str]) -> str:
     return f'{wide(drawing(WIDTH, y + 18, shapes, "timelines of both plans"))}{PASSES}<p class="note">{text(note)}</p>'
 
 
-def differences(one: "Plan", other: "Plan") -> dict[str, float]:
+def differences(one: Plan, other: Plan) -> dict[str, float]:
     """Seconds of a step by part in words that the second plan takes more, (2)."""
     meshed = bool(one.meshes or other.meshes)
     named = MESH_PARTS if meshed else PARTS
@@ -287,7 +283,7 @@ def differences(one: "Plan", other: "Plan") -> dict[str, float]:
     return {words: sides[1][part] - sides[0][part] for part, words in named.items()}
 
 
-def _difference(plans: "tuple[Plan, Plan]", names: tuple[str, str]) -> str:
+def _difference(plans: tuple[Plan, Plan], names: tuple[str, str]) -> str:
     """A bar a part, to the right where the second plan takes longer."""
     found = differences(*plans)
     found["the step"] = plans[1].step_time_s - plans[0].step_time_s
@@ -308,7 +304,7 @@ def _difference(plans: "tuple[Plan, Plan]", names: tuple[str, str]) -> str:
     return f'{drawing(BARS, height, shapes, "difference by part")}<p class="note">{text(note)}</p>'
 
 
-def _memory(plans: "tuple[Plan, Plan]", names: tuple[str, str]) -> str:
+def _memory(plans: tuple[Plan, Plan], names: tuple[str, str]) -> str:
     """The bars of both, (3)."""
     most = max(stage["capacity_bytes"] for plan in plans for stage in plan.stages)
     y, shapes = 0.0, [HATCH]
