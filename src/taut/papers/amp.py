@@ -246,9 +246,12 @@ class Agreement:
 
 def agreement(predicted: Floats, measured: Floats) -> Agreement:
     """Agreement of predicted with measured seconds of the same trials (n,), (7) to (10)."""
+    both = predicted, measured
+    ranks = (rank - rank.mean() for rank in map(_ranks, both))
+    signs = (np.sign(np.subtract.outer(seconds, seconds)) for seconds in both)
     return Agreement(
-        spearman=_cosine(_centred(_ranks(predicted)), _centred(_ranks(measured))),
-        kendall=_cosine(_signs(predicted), _signs(measured)),
+        spearman=_cosine(*ranks),
+        kendall=_cosine(*signs),
         regret=_regret(predicted, measured, 1),
         regret_top3=_regret(predicted, measured, 3),
         regret_top5=_regret(predicted, measured, 5),
@@ -261,17 +264,8 @@ def _ranks(values: Floats) -> Floats:
     return np.asarray(np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / 2
 
 
-def _centred(values: Floats) -> Floats:
-    return np.asarray(values - values.mean())
-
-
-def _signs(values: Floats) -> Floats:
-    """Which of two is the larger, (n, n)."""
-    return np.asarray(np.sign(np.subtract.outer(values, values)))
-
-
 def _cosine(a: Floats, b: Floats) -> float | None:
-    """Both correlations are cosines: of centred ranks, and of the signs of all differences."""
+    """Both correlations are cosines: of centred ranks (n,), and of the signs of all differences (n, n)."""
     scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return float((a * b).sum()) / scale if scale > 0 else None
 

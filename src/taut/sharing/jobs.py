@@ -148,16 +148,12 @@ class JobsSchedule:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, those of ``taut jobs --json``."""
-        measured = self.found.measures
+        measures = ("mean_completion_s", "makespan_s", "dollars")
         return {
             "objective": _finite(self.value),
             "lower_bound": _finite(self.lower_bound),
-            "gap": self.gap,
-            "deadline_ratio": self.deadline_ratio,
-            "deadline_ratio_bound": self.deadline_ratio_bound,
-            "mean_completion_s": _finite(measured.mean_completion_s),
-            "makespan_s": _finite(measured.makespan_s),
-            "dollars": _finite(measured.dollars),
+            **{name: getattr(self, name) for name in ("gap", "deadline_ratio", "deadline_ratio_bound")},
+            **{name: _finite(getattr(self.found.measures, name)) for name in measures},
             "utilisation": self.utilisation,
             "minimised": self.objective,
             "policy": self.policy,

@@ -15,7 +15,6 @@ numbers.
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
 from taut.papers.vtrain.plans import PADDED_VOCABULARY, PEAK_FLOPS, VTRAIN, Priced, priced
@@ -138,16 +137,8 @@ def best_plan(shape: Shape, work_limit: int) -> Best | None:
         "vocab": PADDED_VOCABULARY,
         "tied_embedding": True,
     }
-    where = {"cluster": VTRAIN.cluster_of(GPUS), "calibration": VTRAIN.calibration}
-    asked: dict[str, Any] = {
-        **REQUEST,
-        **where,
-        "model": model,
-        "global_batch": GLOBAL_BATCH,
-        "work_limit": work_limit,
-        "time_limit": None,
-        "gap": GAP,
-    }
+    asked = REQUEST | {"cluster": VTRAIN.cluster_of(GPUS), "calibration": VTRAIN.calibration, "model": model}
+    asked |= {"global_batch": GLOBAL_BATCH, "work_limit": work_limit, "time_limit": None, "gap": GAP}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExtrapolationWarning)
