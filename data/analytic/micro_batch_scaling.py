@@ -99,7 +99,8 @@ def with_micro_batches(
     added = sequence_seconds(
         model, specs, precision=precision, tensor_degrees=degrees, operators=operators, calibration=calibration
     )
-    alone = [row for row in table.rows if row.key in added and _alone(table, row.key)]
+    measured = table.micro_batches
+    alone = [row for row in table.rows if row.key in added and measured[row.key.of_any_batch] == [1]]
     if not alone:
         return table
     least = _least(table, model, alone)
@@ -107,11 +108,6 @@ def with_micro_batches(
     warnings.warn(f"{table.name}: micro_batch 1 alone was measured; {LAW}", ExtrapolationWarning, stacklevel=2)
     basis = f"{table.basis}; {LAW}"
     return table.model_copy(update={"rows": [*table.rows, *rows], "basis": basis})
-
-
-def _alone(table: CostTable, key: Key) -> bool:
-    """Whether micro-batch 1 is all that was measured of a key."""
-    return table.micro_batches[key.of_any_batch] == [1]
 
 
 def _whole(table: CostTable, model: ModelSpec, devices: list[DeviceSpec]) -> list[int]:

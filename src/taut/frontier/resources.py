@@ -23,7 +23,7 @@ from taut.files import made_folder
 from taut.frontier.epsilon_constraint import pareto
 from taut.frontier.frontier import Frontier, FrontierPoint, rounded_down, rounded_up
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
-from taut.provisioning import Goal, NodeCount, check_alike, counts_of, steps_of
+from taut.provisioning import Goal, check_alike, counts_of, steps_of
 from taut.solver.branch_and_bound.progress import Listener
 from taut.words import csv_text, percent, text_table
 
@@ -177,7 +177,8 @@ def resource_front(
     spec = request.cluster_spec
     check_alike(spec, "cluster", spec.name)
     counts = {count.nodes: count for count in counts_of(request, spec)}
-    chosen = sorted(set(_usual(len(counts)) if nodes is None else nodes))
+    usual = [1 << k for k in range(len(counts).bit_length())]
+    chosen = sorted({*usual, len(counts)} if nodes is None else set(nodes))
     if wrong := [count for count in chosen if count not in counts]:
         raise FieldError("nodes", str(wrong[0]), f"expected numbers from 1 to {len(counts)}, such as 1,2,4")
     given = None if limits is None else list(limits)
@@ -196,7 +197,11 @@ def resource_front(
     first = next(iter(found.values()))
     length = steps_of(tokens, steps, first.tokens_per_step)
     goal = Goal(objective="time", steps=length, price=price)
-    made = tuple(_points(counts, found, goal))
+    made = tuple(
+        ResourcePoint(nodes=count, gpus=counts[count].gpus, at=point, goal=goal)
+        for count, frontier in found.items()
+        for point in frontier.points
+    )
     return ResourceFront(
         model=first.model,
         cluster=spec.name,
@@ -206,19 +211,6 @@ def resource_front(
         frontiers=found,
         complaints={count: str(error) for count, error in refused.items()},
     )
-
-
-def _usual(most: int) -> list[int]:
-    """Powers of two, and all nodes."""
-    return [*(1 << k for k in range(most.bit_length()) if 1 << k <= most), most]
-
-
-def _points(counts: dict[int, NodeCount], found: dict[int, Frontier], goal: Goal) -> list[ResourcePoint]:
-    return [
-        ResourcePoint(nodes=nodes, gpus=counts[nodes].gpus, at=point, goal=goal)
-        for nodes, frontier in found.items()
-        for point in frontier.points
-    ]
 
 
 def _undominated(point: ResourcePoint, every: Iterable[ResourcePoint]) -> bool:

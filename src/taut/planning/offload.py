@@ -91,10 +91,9 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
         shares = _of_layers(shares, len(model.blocks))
     elif stack.offload_shares == "all" and (parts := [share for share in shares if share not in (0, 1)]):
         raise FieldError(field, f"{parts[0]:g}", f"a part is not in {stack.name}, expected 0 or 1")
+    piped, kinds = stack.offload_pipelines, space.recompute
     listed = [
-        ActivationOffload(
-            fraction=share, recompute=beside if share else space.recompute, pipelines=_piped(stack, share)
-        )
+        ActivationOffload(fraction=share, recompute=beside if share else kinds, pipelines=piped or not share)
         for share in shares
     ]
     return space.model_copy(update={"activation_offload": listed})
@@ -143,10 +142,6 @@ def _of_modules(request: PlanRequest, space: StrategySpace, stack: Stack, asked:
         for share in (shares if isinstance(shares, tuple) else (1.0 if shares is None else shares,))
     ]
     return space.model_copy(update={"activation_offload": listed, "offload_modules": wanted})
-
-
-def _piped(stack: Stack, share: float) -> bool:
-    return stack.offload_pipelines or not share
 
 
 def _of_layers(shares: Iterable[float], layers: int) -> list[float]:

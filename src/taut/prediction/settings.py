@@ -177,7 +177,7 @@ class Setting:
 def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     """Device, links, calibration, memory model and defaults of a row."""
     device = find_device(row.gpu)
-    precision = _precision(row, device, given.memory_model)
+    precision = row.precision or (given.memory_model.precision if given.memory_model else usual_precision([device]))
     if device.peak_flops(precision) is None:
         raise DataError(f"precision is {precision}, expected one of {', '.join(device.peak_tflops)} on {device.name}")
     stack = _framework(row)
@@ -228,11 +228,6 @@ def _framework_of_runs(name: str) -> Stack | None:
     """The framework that a calibration of these runs speaks for, if any."""
     known = {entry.name for entry in catalog_calibrations().values() if entry.stack == name}
     return next((stack for stack in catalog_stacks().values() if known & set(stack.calibrations)), None)
-
-
-def _precision(row: ConfigurationRow, device: DeviceSpec, given: MemoryModel | None) -> Precision:
-    """A row's precision, or the given memory model's, or the usual one of its device."""
-    return row.precision or (given.precision if given else usual_precision([device]))
 
 
 def _memory_model(

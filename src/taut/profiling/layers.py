@@ -226,7 +226,7 @@ def _rows(sweep: Sweep, point: Point) -> list[CostRow]:
         timing = time_passes(
             partial(passes.repeat, recompute), sweep.device, warm_up=sweep.warm_up, repeats=sweep.repeats
         )
-        peak = _peak(sweep.device, before)
+        peak = torch.cuda.max_memory_allocated() - before if sweep.device.type == "cuda" else None
         found.append(_row(sweep, point, recompute, timing, kept[recompute], peak))
     return found
 
@@ -266,10 +266,6 @@ def _row(
 def _forget_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-
-
-def _peak(device: torch.device, before: int) -> int | None:
-    return torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
 
 
 REPEATS = 3

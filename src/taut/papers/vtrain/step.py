@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.analytic.device_rates import rates_of
-from taut.data.analytic.layer_work import LayerShape, Passes, block_passes, embedding_passes, head_passes
+from taut.data.analytic.layer_work import LayerShape, block_passes, embedding_passes, head_passes
 from taut.data.arrays import Floats
 from taut.data.catalog.builtin import catalog_operators
 from taut.data.catalog.devices import catalog_devices
@@ -126,12 +126,10 @@ def kernels(shape: Shape, tensor: int, micro_batch: int = 1) -> tuple[Floats, Fl
         embedding_passes(tokens, shape.hidden, rates),
         head_passes(tokens, shape.hidden, words, rates),
     )
-    layer_s, first, last = (_seconds(each) for each in passes)
+    layer_s, first, last = (
+        np.array([each.forward.sum(), each.input_grad.sum() + each.weight_grad.sum()]) for each in passes
+    )
     return layer_s, first, last
-
-
-def _seconds(passes: Passes) -> Floats:
-    return np.array([passes.forward.sum(), passes.input_grad.sum() + passes.weight_grad.sum()])
 
 
 def all_reduce(size: float, gpus: int) -> float:
