@@ -56,13 +56,13 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer_factor import LayerFactor
 from taut.data.loss import FusedLoss
 from taut.data.seen import Seen
-from taut.data.spec import NotNegative, Spec
+from taut.data.spec import LATER, GrownSpec, NotNegative, Spec
 from taut.data.units import MICROSECOND
 from taut.errors import DataError
 
@@ -90,8 +90,6 @@ KEPT = ("fused_attention", "selective_products", "fp8_inputs", "fused_loss")
 """What a stack keeps for the backward pass, of a calibration and of a memory model."""
 PASSES = (*KEPT, "early_stop")
 """What a calibration says of passes: what they keep, and where full recompute ends."""
-POSTERIOR = ("covariance", "noise", "release")
-"""What only a posterior states."""
 RING_EFFICIENCY = 0.8
 """
 Share of nominal link rates that NCCL's rings reach: reduce-scatter and all-gather over the NVLink of eight GPUs 0.68 on
@@ -160,7 +158,7 @@ class Computation(Spec):
         return self
 
 
-class Calibration(Spec):
+class Calibration(GrownSpec):
     """
     Coefficients by term, with the software stack and device they were fitted on and the errors on unseen runs.
 
@@ -184,32 +182,27 @@ class Calibration(Spec):
     launch_us: NotNegative | None = None
     fused_attention: bool = True
     selective_products: bool = False
-    early_stop: bool = False
+    early_stop: Annotated[bool, LATER] = False
     fp8_inputs: bool = False
     fused_experts: bool = False
-    fused_loss: FusedLoss = "none"
+    fused_loss: Annotated[FusedLoss, LATER] = "none"
     experts: bool = False
-    gather_slowdown: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    gather_slowdown: Annotated[float, Field(ge=0, lt=1), LATER] = 0.0
     cluster: str = ""
     coefficients: dict[str, NotNegative]
-    layer_factors: list[LayerFactor] = []
-    computation: dict[str, Computation] = {}
+    layer_factors: Annotated[list[LayerFactor], LATER] = []
+    computation: Annotated[dict[str, Computation], LATER] = {}
     residuals: dict[str, float] = {}
-    covariance: list[list[float]] = []
-    noise: NotNegative = 0.0
-    release: str = ""
-    features: list[str] = []
+    covariance: Annotated[list[list[float]], LATER] = []
+    noise: Annotated[NotNegative, LATER] = 0.0
+    release: Annotated[str, LATER] = ""
+    features: Annotated[list[str], LATER] = []
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
-    seen: Seen | None = None
-    quantile: Annotated[float, Field(gt=0.5, lt=1)] | None = None
-    beyond_s: NotNegative = 0.0
+    seen: Annotated[Seen | None, LATER] = None
+    quantile: Annotated[Annotated[float, Field(gt=0.5, lt=1)] | None, LATER] = None
+    beyond_s: Annotated[NotNegative, LATER] = 0.0
     source: str = ""
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile", "beyond_s"
-        return self.dumped(handler(self), *usual, *POSTERIOR, "features", "early_stop")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":

@@ -18,10 +18,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from taut.data.device import DeviceSpec, Fraction
-from taut.data.spec import NotNegative, Positive, Spec
+from taut.data.spec import LATER, GrownSpec, NotNegative, Positive, Spec
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE, MICROSECOND
 from taut.errors import DataError
@@ -36,7 +36,7 @@ UNIT_BYTES = {"B/s": 1.0, "MB/s": MEGABYTE, "GB/s": GIGABYTE, "Gb/s": GIGABIT}
 Unit = Literal["B/s", "MB/s", "GB/s", "Gb/s"]
 
 
-class NodeSpec(Spec):
+class NodeSpec(GrownSpec):
     """
     ``count`` equal nodes: devices of one type (described, or a catalog name) and the links inside.
 
@@ -51,7 +51,9 @@ class NodeSpec(Spec):
     device: DeviceSpec
     gpus_per_node: Annotated[int, Field(gt=0, le=1024, strict=True)]
     gpus_per_machine: Annotated[
-        int | None, Field(gt=0, le=1024, strict=True, description="GPUs of one machine of a node that spans several")
+        int | None,
+        Field(gt=0, le=1024, strict=True, description="GPUs of one machine of a node that spans several"),
+        LATER,
     ] = None
     intra_bandwidth_gbps: Annotated[
         Positive,
@@ -63,17 +65,16 @@ class NodeSpec(Spec):
         Field(description="Gb/s in one direction of all network cards of a node together, not of one card"),
     ] = None
     host_memory_gbytes: Annotated[
-        Positive | None, Field(description="GB/s (1e9 bytes) of the memory of all processors of a node together")
+        Positive | None,
+        Field(description="GB/s (1e9 bytes) of the memory of all processors of a node together"),
+        LATER,
     ] = None
-    host_memory_efficiency: Fraction = 0.24
+    host_memory_efficiency: Annotated[Fraction, LATER] = 0.24
     host_memory_gib: Annotated[
-        Positive | None, Field(description="GiB of the memory of all processors of a node together")
+        Positive | None,
+        Field(description="GiB of the memory of all processors of a node together"),
+        LATER,
     ] = None
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        hosts = "host_memory_gbytes", "host_memory_efficiency", "host_memory_gib"
-        return self.dumped(handler(self), "gpus_per_machine", *hosts)
 
     @model_validator(mode="after")
     def _whole_machines(self) -> "NodeSpec":

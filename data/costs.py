@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Literal, NamedTuple, Self, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from taut.data.read import read_text, rows_of
-from taut.data.spec import NotNegative, Spec, name_of_file
+from taut.data.spec import LATER, GrownSpec, NotNegative, name_of_file
 from taut.data.suggest import one_of
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
@@ -106,7 +106,7 @@ class LayerCost:
         return self.forward + self.input_grad + self.weight_grad
 
 
-class CostRow(Spec):
+class CostRow(GrownSpec):
     """
     One row of a cost table; the field names are the columns of a profile file.
 
@@ -121,15 +121,15 @@ class CostRow(Spec):
     seq: Degree
     recompute: Recompute = "none"
     cp: Degree = 1
-    ep: Degree = 1
-    etp: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    ep: Annotated[Degree, LATER] = 1
+    etp: Annotated[int, Field(ge=0, le=10_000_000), LATER] = 0
     forward_s: NotNegative
     input_grad_s: NotNegative
     weight_grad_s: NotNegative
     activation_bytes: Bytes
     activation_bytes_sp: Bytes | None = None
-    offload_bytes: Bytes = 0
-    offload_bytes_sp: Bytes = 0
+    offload_bytes: Annotated[Bytes, LATER] = 0
+    offload_bytes_sp: Annotated[Bytes, LATER] = 0
     peak_bytes: Bytes | None = None
     spread: NotNegative | None = None
 
@@ -141,10 +141,6 @@ class CostRow(Spec):
             shown = f"offload_bytes: is {self.offload_bytes}, with sequence parallelism {self.offload_bytes_sp}"
             raise ValueError(f"{shown}, expected at most activation_bytes, {self.activation_bytes}, and those with it")
         return self
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "ep", "etp", "offload_bytes", "offload_bytes_sp")
 
     @property
     def key(self) -> Key:
@@ -160,7 +156,7 @@ class CostRow(Spec):
         return LayerCost(*seconds, self.activation_bytes, with_sp, self.offload_bytes, self.offload_bytes_sp)
 
 
-class CostTable(Spec):
+class CostTable(GrownSpec):
     """
     Layer costs with their origin.
 
@@ -174,12 +170,8 @@ class CostTable(Spec):
     basis: str
     rows: list[CostRow]
     optimizer_s_per_parameter: dict[str, NotNegative] = {}
-    recompute_modules: list[Module] = []
-    offload_modules: list[OffloadModule] = []
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "recompute_modules", "offload_modules")
+    recompute_modules: Annotated[list[Module], LATER] = []
+    offload_modules: Annotated[list[OffloadModule], LATER] = []
 
     @cached_property
     def by_key(self) -> dict[Key, LayerCost]:

@@ -8,11 +8,11 @@ defaults are assumptions, printed with every plan.
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from taut.data.spec import NotNegative, Positive, Spec
+from taut.data.spec import LATER, GrownSpec, NotNegative, Positive
 from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, MOST_GIB, TERA
 
 Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp8-blockwise", "mxfp8", "nvfp4"]
@@ -23,7 +23,7 @@ QUANTIZED: frozenset[Precision] = frozenset({"fp8", "fp8-blockwise", "mxfp8", "n
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
-class DeviceSpec(Spec):
+class DeviceSpec(GrownSpec):
     """
     A GPU type: memory, peak rates by precision, and efficiencies for the analytic cost.
 
@@ -45,13 +45,10 @@ class DeviceSpec(Spec):
         Field(
             description="GB/s (1e9 bytes) in one direction between one GPU and its host's memory: PCIe, or NVLink-C2C"
         ),
+        LATER,
     ] = None
-    host_link_efficiency: Fraction = 0.77
+    host_link_efficiency: Annotated[Fraction, LATER] = 0.77
     source: str = ""
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "host_link_gbytes", "host_link_efficiency")
 
     @property
     def half_tflops(self) -> float:

@@ -43,14 +43,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import KEPT
 from taut.data.device import Precision
 from taut.data.loss import GRADIENT_APART, HALF_BYTES, SINGLE_BYTES, FusedLoss, LossKind
 from taut.data.read import read_json
-from taut.data.spec import NotNegative, Positive, Spec, as_tuple, shorten
+from taut.data.spec import LATER, GrownSpec, NotNegative, Positive, Spec, as_tuple, shorten
 from taut.data.units import GIB, KIB, MOST_BYTES, MOST_GIB
 from taut.errors import DataError
 
@@ -279,7 +279,7 @@ def parameter_bytes(precision: Precision, gradients: GradPrecision | None = None
     return each if gradients is None else each._replace(gradient=GRADIENT_BYTES[gradients])
 
 
-class MemoryModel(Spec):
+class MemoryModel(GrownSpec):
     """
     Coefficients of the terms of a device's memory (``taut.formulations.tables.memory``), analytic or fitted.
 
@@ -324,14 +324,14 @@ class MemoryModel(Spec):
     grad_precision: GradPrecision | None = None
     half_gradients: bool = False
     weight_remainders: bool = False
-    half_moments: bool = False
-    optimizer_offload_fraction: OffloadFraction = 0.0
-    optimizer: Optimizer = "adam"
-    whole_logit_bytes: Annotated[int, Field(ge=0, le=64)] = LOGIT_BYTES
+    half_moments: Annotated[bool, LATER] = False
+    optimizer_offload_fraction: Annotated[OffloadFraction, LATER] = 0.0
+    optimizer: Annotated[Optimizer, LATER] = "adam"
+    whole_logit_bytes: Annotated[int, Field(ge=0, le=64), LATER] = LOGIT_BYTES
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
-    fused_logit_bytes: Annotated[int, Field(ge=0, le=64)] = 0
-    transformer_engine: Annotated[str, Field(pattern=r"^([0-9]{1,3}\.[0-9]{1,3})?$")] = ""
-    passing_gradients: bool = False
+    fused_logit_bytes: Annotated[int, Field(ge=0, le=64), LATER] = 0
+    transformer_engine: Annotated[str, Field(pattern=r"^([0-9]{1,3}\.[0-9]{1,3})?$"), LATER] = ""
+    passing_gradients: Annotated[bool, LATER] = False
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     group_overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -341,7 +341,7 @@ class MemoryModel(Spec):
     fused_attention: bool = True
     selective_products: bool = False
     fp8_inputs: bool = False
-    fused_loss: FusedLoss = "none"
+    fused_loss: Annotated[FusedLoss, LATER] = "none"
     stack: str = ""
     device: str = ""
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -351,11 +351,6 @@ class MemoryModel(Spec):
     ranges: dict[str, Annotated[tuple[float, float], BeforeValidator(as_tuple)]] = {}
     source: str = ""
     network: MemoryNetwork | None = None
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        usual = "fused_loss", "fused_logit_bytes", "whole_logit_bytes", "half_moments", "optimizer_offload_fraction"
-        return self.dumped(handler(self), *usual, "optimizer", "transformer_engine", "passing_gradients")
 
     @model_validator(mode="after")
     def _known_terms(self) -> "MemoryModel":

@@ -29,20 +29,12 @@ The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the ten
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import (
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    Tag,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from taut.data.layers.encoder import EncoderSpec
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.layer import BLOCK, LatentSpec, LayerSpec
-from taut.data.spec import MOST_LAYERS, MOST_PARAMETERS, Count, LayerCount, Spec
+from taut.data.spec import LATER, MOST_LAYERS, MOST_PARAMETERS, Count, GrownSpec, LayerCount
 
 VOCABULARY_MULTIPLE = 128
 SHAPE = (
@@ -59,7 +51,7 @@ def _form(layers: object) -> str:
 Layers = Annotated[Annotated[LayerCount, Tag("number")] | Annotated[list[LayerSpec], Tag("list")], Discriminator(_form)]
 
 
-class ModelSpec(Spec):
+class ModelSpec(GrownSpec):
     """
     A model: a stack of transformer layers of one shape, or an explicit list of different ones.
 
@@ -84,24 +76,18 @@ class ModelSpec(Spec):
     dropout: bool | None = None
     attention_window: Count | None = None
     full_attention_period: Count | None = None
-    qk_norm: bool = False
+    qk_norm: Annotated[bool, LATER] = False
     experts: ExpertsSpec | None = None
     dense_layers: Annotated[int, Field(ge=0, le=MOST_LAYERS, strict=True)] = 0
     expert_period: Count = 1
     latent: LatentSpec | None = None
-    attention_gate: Count | None = None
+    attention_gate: Annotated[Count | None, LATER] = None
     tied_embedding: bool = False
-    position_rows: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 0
-    further_embedding: Annotated[int, Field(ge=0, le=MOST_PARAMETERS, strict=True)] = 0
-    mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True)] = 0
-    encoder: EncoderSpec | None = None
+    position_rows: Annotated[int, Field(ge=0, le=10_000_000, strict=True), LATER] = 0
+    further_embedding: Annotated[int, Field(ge=0, le=MOST_PARAMETERS, strict=True), LATER] = 0
+    mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True), LATER] = 0
+    encoder: Annotated[EncoderSpec | None, LATER] = None
     source: str = ""
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(
-            handler(self), "qk_norm", "mtp_layers", "position_rows", "attention_gate", "further_embedding", "encoder"
-        )
 
     @field_validator("layers", mode="before")
     @classmethod

@@ -22,11 +22,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_origin
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.costs import RECOMPUTE, Recompute
 from taut.data.device import Precision
-from taut.data.spec import NotNegative, Spec, Whole, as_tuple
+from taut.data.spec import LATER, GrownSpec, NotNegative, Whole, as_tuple
 
 if TYPE_CHECKING:
     from taut.data.samples import ConfigurationRow
@@ -37,8 +37,6 @@ COUNTS = "n_gpus", "seq", "micro_batch", "tp", "cp", "ep", "pp", "vpp"
 SHARES = "optimizer_offload", "activation_offload"
 _bounds = attrgetter(*COUNTS, *SHARES)
 _numbers = attrgetter(*COUNTS, *(f"{name}_fraction" for name in SHARES))
-USUAL = "usual"
-"""Marks fields that are written only where runs had more than the usual value."""
 PIPELINE, ANY = "pipeline", "any other"
 KINDS = {"n_gpus": "scale", "micro_batch": "micro-batch", "recompute": "recompute"}
 KINDS |= dict.fromkeys(("pp", "vpp", "schedule"), PIPELINE)
@@ -58,7 +56,7 @@ mean errors of fourteen groups of runs, each of a device and number format (``be
 """
 
 
-class Seen(Spec):
+class Seen(GrownSpec):
     """
     Least and most of every number, and all kinds, that a calibration's runs had.
 
@@ -72,23 +70,17 @@ class Seen(Spec):
     micro_batch: Range
     recompute: list[Recompute]
     zero: list[Annotated[int, Field(ge=0, le=3)]]
-    copies: Annotated[list[bool], USUAL] = [False]
+    copies: Annotated[list[bool], LATER] = [False]
     tp: Range = (1, 1)
-    cp: Annotated[Range, USUAL] = (1, 1)
-    ep: Annotated[Range, USUAL] = (1, 1)
-    etp: Annotated[Range, USUAL] = (1, 1)
+    cp: Annotated[Range, LATER] = (1, 1)
+    ep: Annotated[Range, LATER] = (1, 1)
+    etp: Annotated[Range, LATER] = (1, 1)
     pp: Range = (1, 1)
     vpp: Range = (1, 1)
     schedule: list[str]
-    uneven_batch: Annotated[list[bool], USUAL] = [False]
-    optimizer_offload: Annotated[Shares, USUAL] = (0.0, 0.0)
-    activation_offload: Annotated[Shares, USUAL] = (0.0, 0.0)
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        usual = {n for n, f in fields.items() if USUAL in f.metadata and getattr(self, n) == f.default}
-        return {name: value for name, value in handler(self).items() if name not in usual}
+    uneven_batch: Annotated[list[bool], LATER] = [False]
+    optimizer_offload: Annotated[Shares, LATER] = (0.0, 0.0)
+    activation_offload: Annotated[Shares, LATER] = (0.0, 0.0)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -16,9 +16,18 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from taut.data.suggest import nearest
 from taut.errors import DataError
@@ -65,11 +74,6 @@ class Spec(BaseModel):
             del copied.__dict__[name]
         return copied
 
-    def dumped(self, values: dict[str, Any], *usual: str) -> dict[str, Any]:
-        """Plain values without some fields where they have their default: files from before them keep their digest."""
-        fields = type(self).model_fields
-        return {name: value for name, value in values.items() if name not in usual or value != fields[name].default}
-
     @classmethod
     def parse(cls, values: object, source: str) -> Self:
         """Build the spec from the plain values of a source, or refuse in one line, by ``DataError``, what is wrong."""
@@ -90,6 +94,29 @@ class Spec(BaseModel):
     def digest(self) -> str:
         """SHA-256 of the spec's canonical JSON."""
         return digest(self.model_dump(mode="json"))
+
+
+LATER = "later"
+"""Marks fields that are written only where they differ from their default, so that older files keep their digest."""
+
+
+class GrownSpec(Spec):
+    """A spec with fields that are ``LATER`` than its first files."""
+
+    @classmethod
+    @cache
+    def _later(cls) -> dict[str, Any]:
+        """Defaults of these fields."""
+        return {name: field.default for name, field in cls.model_fields.items() if LATER in field.metadata}
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        later = self._later()
+        return {
+            name: value
+            for name, value in handler(self).items()
+            if name not in later or later[name] not in (value, getattr(self, name))
+        }
 
 
 def digest(values: object) -> str:

@@ -36,14 +36,14 @@ from types import MappingProxyType
 from typing import Annotated, Any, Self, get_type_hints
 
 import pydantic
-from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import field_validator
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
 from taut.data.model import ModelSpec
 from taut.data.seen import Seen
-from taut.data.spec import Spec, Whole
+from taut.data.spec import LATER, GrownSpec, Whole
 from taut.data.stack import ANY_DIVISION, SCHEDULES, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.formulations.degrees import BlockShape
@@ -396,11 +396,7 @@ CHANGES = {name: COMPARED[name].frees for name in in_places(lambda field: field.
 """Fields that may change alone, with what each change lets go as well."""
 
 
-SELDOM_WRITTEN = "seldom written"
-"""Marks fields of a space that are written only where they differ from their default."""
-
-
-class StrategySpace(Spec):
+class StrategySpace(GrownSpec):
     """
     What is varied and what is fixed. A plan carries its space, and ``verify`` enumerates the space again.
 
@@ -417,45 +413,36 @@ class StrategySpace(Spec):
     global_batch: Annotated[int, pydantic.Field(gt=0, le=MOST_SEQUENCES)]
     max_tp: Annotated[int, pydantic.Field(gt=0)]
     max_cp: Annotated[int, pydantic.Field(gt=0)] = 1
-    max_ep: Annotated[int, pydantic.Field(gt=0), SELDOM_WRITTEN] = 1
-    cp_comm: Annotated[list[ContextKind], pydantic.Field(min_length=1), SELDOM_WRITTEN] = ["p2p"]
-    overlap_context: Annotated[bool, SELDOM_WRITTEN] = False
+    max_ep: Annotated[int, pydantic.Field(gt=0), LATER] = 1
+    cp_comm: Annotated[list[ContextKind], pydantic.Field(min_length=1), LATER] = ["p2p"]
+    overlap_context: Annotated[bool, LATER] = False
     schedules: list[Schedule] = ["1f1b", "gpipe"]
     max_vpp: Annotated[int, pydantic.Field(gt=0)] = 4
     max_even_vpp: Annotated[int, pydantic.Field(ge=0)] = 0
     zero: list[ZeroStage] = [0, 1]
-    replicated_kv: Annotated[bool, SELDOM_WRITTEN] = True
-    mixer_contexts: Annotated[bool, SELDOM_WRITTEN] = True
-    tied_pipelines: Annotated[bool, SELDOM_WRITTEN] = True
+    replicated_kv: Annotated[bool, LATER] = True
+    mixer_contexts: Annotated[bool, LATER] = True
+    tied_pipelines: Annotated[bool, LATER] = True
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[ZeroStage] | None = None
-    expert_zero: Annotated[list[ZeroStage] | None, SELDOM_WRITTEN] = None
-    expert_tensor: Annotated[bool, SELDOM_WRITTEN] = True
+    expert_zero: Annotated[list[ZeroStage] | None, LATER] = None
+    expert_tensor: Annotated[bool, LATER] = True
     hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
-    recompute_modules: Annotated[list[Module], SELDOM_WRITTEN] = []
-    dispatch: DispatchSpec = USUAL_DISPATCH
+    recompute_modules: Annotated[list[Module], LATER] = []
+    dispatch: Annotated[DispatchSpec, LATER] = USUAL_DISPATCH
     recompute_by_stage: bool = True
-    block_recompute: Annotated[bool, SELDOM_WRITTEN] = False
-    divisions: Annotated[list[Form], pydantic.Field(min_length=1), SELDOM_WRITTEN] = [ANY_DIVISION]
-    empty_ends: Annotated[bool, SELDOM_WRITTEN] = False
-    uneven_batch: Annotated[bool, SELDOM_WRITTEN] = False
+    block_recompute: Annotated[bool, LATER] = False
+    divisions: Annotated[list[Form], pydantic.Field(min_length=1), LATER] = [ANY_DIVISION]
+    empty_ends: Annotated[bool, LATER] = False
+    uneven_batch: Annotated[bool, LATER] = False
     stack: str = ""
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
-    optimizer_offload: Annotated[list[OptimizerOffload], SELDOM_WRITTEN] = []
-    activation_offload: Annotated[list[ActivationOffload], SELDOM_WRITTEN] = []
-    offload_modules: Annotated[list[OffloadModule], SELDOM_WRITTEN] = []
-    seen: Annotated[Seen | None, SELDOM_WRITTEN] = None
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values = self.dumped(
-            handler(self), *(n for n, f in type(self).model_fields.items() if SELDOM_WRITTEN in f.metadata)
-        )
-        if self.dispatch == USUAL_DISPATCH:
-            del values["dispatch"]
-        return values
+    optimizer_offload: Annotated[list[OptimizerOffload], LATER] = []
+    activation_offload: Annotated[list[ActivationOffload], LATER] = []
+    offload_modules: Annotated[list[OffloadModule], LATER] = []
+    seen: Annotated[Seen | None, LATER] = None
 
     def zero_stages(self, pp: int, holders: int) -> list[ZeroStage]:
         """ZeRO stages at a pipeline degree and a number of devices that hold the same weights, (9)."""

@@ -48,14 +48,14 @@ token, and sums the experts' outputs in their format; what other dispatchers sen
 from collections import Counter
 from functools import cache
 from math import comb
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
-from taut.data.spec import Count, Spec
+from taut.data.spec import LATER, Count, GrownSpec
 
 
-class ExpertsSpec(Spec):
+class ExpertsSpec(GrownSpec):
     """
     Experts of a layer, of which ``experts_per_token`` take a token; shared experts take every token.
 
@@ -67,13 +67,9 @@ class ExpertsSpec(Spec):
     expert_ffn_hidden: Count
     shared_ffn_hidden: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 0
     biased: bool = False
-    router_num_groups: Count = 1
-    router_group_topk: Count = 1
-    latent_hidden: Count | None = None
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "router_num_groups", "router_group_topk", "latent_hidden")
+    router_num_groups: Annotated[Count, LATER] = 1
+    router_group_topk: Annotated[Count, LATER] = 1
+    latent_hidden: Annotated[Count | None, LATER] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "ExpertsSpec":
@@ -160,7 +156,7 @@ FUSED_MOVES = 4.0
 """Rows that fused kernels read and write: in order before experts, and back behind them."""
 
 
-class DispatchSpec(Spec):
+class DispatchSpec(GrownSpec):
     """
     How expert ranks exchange tokens: dispatcher, format, imbalance, overlap, format of the scores.
 
@@ -173,11 +169,7 @@ class DispatchSpec(Spec):
     imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
     overlap: bool = False
     router_dtype: RouterFormat | None = None
-    row_moves: Annotated[float, Field(ge=0, le=100)] = FUSED_MOVES
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "row_moves")
+    row_moves: Annotated[float, Field(ge=0, le=100), LATER] = FUSED_MOVES
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:

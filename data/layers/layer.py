@@ -69,16 +69,16 @@ experts                the same of one expert on its x tensor ranks
 The router's product is PyTorch's own and has no such tensor.
 """
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.mixer import MixerSpec, Whole
-from taut.data.spec import Count, LayerCount, Spec
+from taut.data.spec import LATER, Count, GrownSpec, LayerCount
 
 
-class LatentSpec(Spec):
+class LatentSpec(GrownSpec):
     """
     Sizes of latent attention, (5) to (8), under the names of Hugging Face.
 
@@ -90,12 +90,8 @@ class LatentSpec(Spec):
     qk_nope_head_dim: Count
     qk_rope_head_dim: Count
     v_head_dim: Count
-    index_heads: Whole = 0
-    index_dim: Whole = 0
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "index_heads", "index_dim")
+    index_heads: Annotated[Whole, LATER] = 0
+    index_dim: Annotated[Whole, LATER] = 0
 
     @property
     def index_parameters(self) -> int:
@@ -137,7 +133,7 @@ class LatentSpec(Spec):
 BLOCK, EMBEDDING, HEAD, ENCODER = "block", "embedding", "head", "encoder"
 
 
-class ProductSpec(Spec):
+class ProductSpec(GrownSpec):
     """
     A further product of a layer, (12).
 
@@ -150,22 +146,14 @@ class ProductSpec(Spec):
     columns: Count
     mixes: bool = False
     split: bool = False
-    idle: bool = False
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "idle")
+    idle: Annotated[bool, LATER] = False
 
     def parameters(self, tp: int = 1) -> int:
         """Parameters of its matrix on one of ``tp`` tensor ranks."""
         return self.sums * self.columns // (tp if self.split else 1)
 
 
-_LATER = ("only", "kv_matrices", "value_head_dim", "streams", "adjoined", "beside", "reused")
-"""Fields that are written only where they differ from their default, so that older files keep their digest."""
-
-
-class LayerSpec(Spec):
+class LayerSpec(GrownSpec):
     """
     One transformer layer (or ``count`` equal ones in a row); ``kind`` names its shape in the cost table.
 
@@ -184,22 +172,18 @@ class LayerSpec(Spec):
     gated_mlp: bool = False
     dropout: bool | None = None
     attention_window: Count | None = None
-    qk_norm: bool = False
+    qk_norm: Annotated[bool, LATER] = False
     experts: ExpertsSpec | None = None
     latent: LatentSpec | None = None
-    attention_gate: Count | None = None
-    mixer: MixerSpec | None = None
-    only: Literal["attention", "feed_forward"] | None = None
-    kv_matrices: Annotated[int, Field(ge=0, le=2, strict=True)] = 2
-    value_head_dim: Count | None = None
-    streams: Count = 1
-    adjoined: list[ProductSpec] = []
-    beside: "LayerSpec | None" = None
-    reused: bool = False
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "qk_norm", "attention_gate", "mixer", *_LATER)
+    attention_gate: Annotated[Count | None, LATER] = None
+    mixer: Annotated[MixerSpec | None, LATER] = None
+    only: Annotated[Literal["attention", "feed_forward"] | None, LATER] = None
+    kv_matrices: Annotated[int, Field(ge=0, le=2, strict=True), LATER] = 2
+    value_head_dim: Annotated[Count | None, LATER] = None
+    streams: Annotated[Count, LATER] = 1
+    adjoined: Annotated[list[ProductSpec], LATER] = []
+    beside: Annotated["LayerSpec | None", LATER] = None
+    reused: Annotated[bool, LATER] = False
 
     @model_validator(mode="after")
     def _consistent(self) -> "LayerSpec":

@@ -41,17 +41,17 @@ Attention whose matrices are neither plain nor latent attention's (DeepSeek-V4's
 The work of (2) is priced at the rate of attention to w tokens. No kernel of this kind was measured.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from taut.data.spec import Count, Spec
+from taut.data.spec import LATER, Count, GrownSpec
 
 Whole = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
 """A size that may be 0."""
 
 
-class MixerSpec(Spec):
+class MixerSpec(GrownSpec):
     """
     Sizes of linear attention, a state space, a convolution, or attention with matrices of its own.
 
@@ -70,13 +70,9 @@ class MixerSpec(Spec):
     taps: Whole = 0
     chunk: Whole = 0
     delta_rule: bool = False
-    scanned: Whole = 0
-    attends: Whole = 0
-    output: bool = True
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "scanned", "attends", "output")
+    scanned: Annotated[Whole, LATER] = 0
+    attends: Annotated[Whole, LATER] = 0
+    output: Annotated[bool, LATER] = True
 
     @property
     def reach(self) -> int:
