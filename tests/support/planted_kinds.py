@@ -179,13 +179,15 @@ def _uneven() -> Iterator[Instance]:
 
 
 def _expert_nodes(seed: int) -> PlanningProblem | None:
-    """Experts on nodes of several devices with slow links, whose first stage may take more nodes than it needs."""
+    """Experts on two nodes with slow links and long waits between, where a first stage of one node may take both."""
     given = test_node_cases.with_experts(seed)
+    if len(given.cluster.node_list) > 2:
+        return None
     values = given.cluster.model_dump(mode="json")
     values["nodes"][0] |= {"intra_bandwidth_gbps": 8.0, "nic_bandwidth_gbps": None}
-    values["network"] |= {"bandwidth_gbps": (0.5, 2.0)[seed % 2], "latency_us": 500}
+    values["network"] |= {"bandwidth_gbps": (0.5, 2.0)[seed % 2], "latency_us": 5000}
     given = replace(given, cluster=ClusterSpec.parse(values, "slow"))
-    return _within(given, schedules=["1f1b"], fixed={"pp": 2}, recompute=["none"], max_cp=1)
+    return _within(given, schedules=["1f1b"], fixed={"pp": 2}, recompute=["none"], max_cp=1, zero=[1], max_tp=2)
 
 
 def _pairs(seed: int) -> PlanningProblem | None:
@@ -236,8 +238,8 @@ def _tied(seed: int) -> PlanningProblem | None:
 
 
 def _measured(seed: int) -> PlanningProblem | None:
-    """Links measured device by device."""
-    return _within(random_problem(seed, measured=True), fixed={"schedule": "1f1b"}, recompute=["none"])
+    """Two tensor ranks, on links measured device by device."""
+    return _within(random_problem(seed, measured=True), fixed={"schedule": "1f1b", "tp": 2}, recompute=["none"])
 
 
 def _in_racks(made: tuple[PlanningProblem, Any, Ints], seed: int) -> PlanningProblem | None:
