@@ -859,7 +859,7 @@ class Frame:
             return self._copied(first, named, {} if last == "deepcopy" else None)
         is_class = last.lstrip("_")[:1].isupper() and (root in FRAMEWORKS or root == text.removesuffix(".Config"))
         made = self._made(node, last, positional, named, is_class=is_class)
-        if not is_class and root not in HARMLESS:
+        if not is_class and (root not in HARMLESS or any(isinstance(each, Function) for each in positional)):
             for each in [*positional, *named.values(), receiver, function]:
                 self.reader.taint(each, self.place(node))
             made.may_be = [each for each in [*positional, *named.values()] if isinstance(each, Thing | list | dict)]

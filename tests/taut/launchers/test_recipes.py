@@ -179,39 +179,47 @@ def recipe(size):
 @pytest.mark.parametrize(
     ("lines", "named"),
     [
-        ("tune(cfg=cfg)", "line 6 tune"),
-        ("utils.tune(cfg)", "line 6 utils.tune"),
-        ("cfg.finalize()", "line 6 cfg.finalize"),
+        ("tune(cfg=cfg)", "line 9 tune"),
+        ("utils.tune(cfg)", "line 9 utils.tune"),
+        ("cfg.finalize()", "line 9 cfg.finalize"),
         ("setattr(cfg.model, 'tensor_' + 'model_parallel_size', 8)", 8),
-        ("setattr(cfg.model, name, 8)", "line 6 setattr"),
-        ("cfg.model.update(tensor_model_parallel_size=8)", "line 6 cfg.model.update"),
+        ("setattr(cfg.model, name, 8)", "line 9 setattr"),
+        ("cfg.model.update(tensor_model_parallel_size=8)", "line 9 cfg.model.update"),
         ("with suppress(KeyError):\n        TP = 8", "TP: 8, behind"),
         ("match size:\n        case 1:\n            TP = 8", "TP: 8, behind"),
         ("try:\n        TP = D['x']\n    except KeyError:\n        TP = 8", "TP: "),
-        ("for _ in size:\n        other = cfg.model\n        other.tensor_model_parallel_size = 8", "line 8 other"),
+        ("for _ in size:\n        other = cfg.model\n        other.tensor_model_parallel_size = 8", "line 11 other"),
         ("if size:\n        return None", "refused"),
         ("async def f(): pass", 1),
         ("del cfg.model", "refused"),
         ("D = {}; D.update({'a': 8}); TP = D['a']", 8),
         ("L = [1]; unseen(L); TP = L[0]", "TP: L[0]"),
         ("m = cfg.model; cfg = deepcopy(cfg); m.tensor_model_parallel_size = 8", 1),
-        ("m = cfg.model if size else cfg.other; m.tensor_model_parallel_size = 8", "line 6 m.tensor"),
-        ("cfg.model = unseen()", "line 6 unseen()"),
+        ("m = cfg.model if size else cfg.other; m.tensor_model_parallel_size = 8", "line 9 m.tensor"),
+        ("cfg.model = unseen()", "line 9 unseen()"),
         ("L = [0] * 1000000000", "refused"),
         ("L = 'a' * 9999 * 9999", "refused"),
         ("L = list(range(1000000000))", "refused"),
         ("TP = 9 ** 9 ** 9", "TP: 9 ** 9 ** 9"),
         ("TP = Own(3).tp", "TP: Own(3).tp"),
         ("exec('cfg.model = 1')", "refused"),
-        ("[tune(cfg) for x in (1,)]", "line 6 tune"),
-        ("f = lambda: tune(cfg)\n    f()", "line 6 tune"),
-        ("assert size and tune(cfg)", "line 6 tune"),
+        ("[tune(cfg) for x in (1,)]", "line 9 tune"),
+        ("f = lambda: tune(cfg)\n    f()", "line 9 tune"),
+        ("assert size and tune(cfg)", "line 9 tune"),
+        ("argparse.ArgumentParser().parse_args(namespace=cfg)", "line 9 argparse"),
+        ("cfg = _cached()", "@functools.cache"),
+        ("cfg.model.__dict__.update(tensor_model_parallel_size=8)", "line 9 cfg.model.__dict__"),
+        ("object.__setattr__(cfg.model, 'tensor_model_parallel_size', 8)", "line 9 object"),
+        ("max = min; TP = max(4, 2)", "TP: max(4, 2)"),
     ],
 )
 def test_what_changes_a_configuration_is_followed_or_named(tmp_path: Path, lines: str, named: Any) -> None:
     """Values that are known are Python's; what may have set others is named by its line."""
     text = f"""
+import argparse, functools
 class Own: tp = 4
+@functools.cache
+def _cached(): return ConfigContainer(model=Model(tensor_model_parallel_size=1))
 def recipe(size, name):
     cfg = ConfigContainer(model=Model(tensor_model_parallel_size=1), train=TrainingConfig(micro_batch_size=1))
     D = {{}}
