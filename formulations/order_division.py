@@ -28,13 +28,14 @@ fits. A lower bound on (1) therefore bounds the candidate (``taut.solver.order_p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.data.memory import MemoryModel
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import least_reduction, seconds_of_best
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
@@ -261,17 +262,20 @@ def summed_figures(tables: StageTables) -> Ints:
     return np.stack([getattr(tables, name) for name in SUMMED])
 
 
-def chunk_bytes(problem: PlanningProblem, candidate: Candidate, device: Ints, *, margin: bool) -> ChunkBytes:
-    """Bytes of (2) of a candidate with chunks on devices (C,), the memory margin kept free or not."""
-    memory = problem.memory_of(candidate)
-    (passing,) = passing_of_alike(problem, [candidate], device)
-    return ChunkBytes(
-        held=problem.alike(candidate, "held", lambda: bytes_of_each(memory, candidate)),
-        kept=kept_coefficients(memory),
-        always=overhead(memory, candidate) + passing,
-        passing=passing,
-        budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
-    )
+def bytes_of_alike(
+    problem: PlanningProblem, candidates: Sequence[Candidate], device: Ints, *, margin: bool
+) -> list[ChunkBytes]:
+    """Bytes of (2) of candidates of one order and recompute, on devices (C,), the memory margin kept free or not."""
+    found, known = list[ChunkBytes](), dict[float, tuple[MemoryModel, Floats, float]]()
+    for candidate, passing in zip(candidates, passing_of_alike(problem, candidates, device), strict=True):
+        if (key := memory_key(candidate)) not in known:
+            memory = problem.memory_of(candidate)
+            budget = float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB)
+            known[key] = memory, kept_coefficients(memory), budget
+        memory, kept, budget = known[key]
+        held = problem.alike(candidate, "held", partial(bytes_of_each, memory, candidate))
+        found.append(ChunkBytes(held, kept, overhead(memory, candidate) + passing, passing, budget))
+    return found
 
 
 def passing_of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], device: Ints) -> list[float]:
@@ -300,7 +304,7 @@ def chunk_problem(
     """Data (1), (2) of a candidate at least seconds of cuts, a ring and its factor for experts, gathers and ties."""
     tables, device = problem.tables(candidate), device_of_chunk(*candidate.order_key[:3])
     memory = problem.memory_of(candidate)
-    order, each = candidate_order(candidate), chunk_bytes(problem, candidate, device, margin=margin)
+    order, (each,) = candidate_order(candidate), bytes_of_alike(problem, [candidate], device, margin=margin)
     hosted, (by_byte, weight) = len(device) // candidate.pp, ring
     reduced = least_reduction(problem, candidate, by_byte * gradient_bytes(problem.terms(candidate)), tied, hosted)
     optimizer, constant = float(optimizer_seconds(problem, candidate).min()) / optimizer_shards(candidate), 0.0

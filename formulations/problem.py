@@ -7,7 +7,7 @@ memory are derived from it and kept.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -119,7 +119,7 @@ def array_bytes(value: object) -> int:
     if isinstance(value, (list, tuple)):
         return sum(array_bytes(each) for each in value)
     if is_dataclass(value):
-        return sum(array_bytes(getattr(value, field.name)) for field in fields(value))
+        return sum(array_bytes(getattr(value, name)) for name in value.__dataclass_fields__)
     return 0
 
 
@@ -188,7 +188,7 @@ class PlanningProblem:
             found = [choice for choice in found if suits_muon(choice, size)]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
 
-    @property
+    @cached_property
     def has_muon(self) -> bool:
         """Whether the optimizer is Muon."""
         return self.memory.optimizer == "muon"
@@ -264,7 +264,7 @@ class PlanningProblem:
         more = self.of_latest(candidate, ("constant",), lambda: beyond_seconds(seen, each, candidate))
         return more + self.constant_seconds
 
-    @property
+    @cached_property
     def constant_seconds(self) -> float:
         """Seconds of every step that no term explains; 0 without a calibration."""
         return 0.0 if self.calibration is None else self.calibration["constant"]

@@ -215,16 +215,18 @@ class Candidate(_Hashed):
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values, without the seldom ones that have their default."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in ALWAYS}
+        values: dict[str, Any] = dict(zip(ALWAYS, _ALWAYS(self), strict=True))
         values |= {name: getattr(self, name) for name, degree in BESIDE.items() if getattr(self, degree) > 1}
-        given = ((name, getattr(self, name), default) for name, default in SELDOM.items())
+        if (seldom := _SELDOM(self)) == _USUAL:
+            return values
+        given = zip(SELDOM, seldom, _USUAL, strict=True)
         # JSON has no tuples.
         return values | {n: list(v) if isinstance(v, tuple) else v for n, v, default in given if v != default}
 
     @classmethod
     def of(cls, record: object) -> "Candidate":
         """The candidate that a record with the same fields states."""
-        return Candidate(**{name: getattr(record, name) for name in FIELDS})
+        return Candidate(*_VALUES(record))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -348,6 +350,7 @@ beside_chunks: Callable[[Candidate], tuple[Any, ...]] = attrgetter(
 ALWAYS = [name for name, field in FIELDS.items() if not field.seldom]
 BESIDE = {name: field.seldom for name, field in FIELDS.items() if isinstance(field.seldom, str)}
 SELDOM = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.seldom is True}
+_ALWAYS, _SELDOM, _USUAL = attrgetter(*ALWAYS), attrgetter(*SELDOM), tuple(SELDOM.values())
 GROUPED = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.grouped}
 WORDS = sorted((f.words for f in FIELDS.values() if f.words), key=lambda each: each.place)
 TEXTS = [words.text for words in WORDS]

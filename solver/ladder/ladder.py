@@ -153,6 +153,7 @@ class Ladder:
         # Ladders of one problem, one after the other, share what none of them may change.
         self._whole_devices: dict[tuple[Hashable, ...], float] = problem.kept("relaxations")
         self._computations: dict[LayersKey, Computation] = problem.kept("computations")
+        self._balances: dict[Candidate, float] = problem.kept("balances")
         self._slowest: dict[tuple[LayersKey, int, bool], float] = problem.kept("slowest stages")
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = problem.kept("layers")
         self._needs: dict[Candidate, Need] = problem.kept("needs")
@@ -256,6 +257,11 @@ class Ladder:
 
     def balance(self, candidate: Candidate) -> float:
         """Bound ``balance`` in seconds, which takes some microseconds."""
+        if candidate not in self._balances:
+            self._balances[candidate] = self._balance(candidate)
+        return self._balances[candidate]
+
+    def _balance(self, candidate: Candidate) -> float:
         key = candidate.layers_key
         if key not in self._computations:
             self._computations[key] = computation(self.problem, candidate)

@@ -27,7 +27,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import MOST_BYTES
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
-from taut.formulations.order_division import chunk_bytes, passing_of_alike, summed_figures
+from taut.formulations.order_division import bytes_of_alike, summed_figures
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
@@ -123,14 +123,13 @@ def _of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], margin:
     """What devices are asked for by candidates of one order, recompute and case of layers that differ."""
     first = candidates[0]
     rows = _rows(first.order_key, hides_exchange(problem.space, problem.model, first))
-    known = {problem.shared_key(candidate): _layers(problem, candidate) for candidate in candidates}
-    layers = [each for each in known.values() if each is not None]
+    places, keys = dict[object, int](), [problem.shared_key(candidate) for candidate in candidates]
+    of = [places.setdefault(key, len(places)) for key in keys]
+    firsts = [candidates[of.index(place)] for place in range(len(places))]
+    layers = [each for each in (_layers(problem, candidate) for candidate in firsts) if each is not None]
     asked = _asked(np.stack([figures for figures, _ in layers]), layers[0][1], rows)
-    places = {key: place for place, key in enumerate(known)}
-    of = [places[problem.shared_key(candidate)] for candidate in candidates]
     device, recompute = device_of_chunk(*first.order_key[:3]), RECOMPUTE.index(problem.recompute_of(first)[0])
-    passing_of_alike(problem, candidates, device)
-    every = [chunk_bytes(problem, candidate, device, margin=margin) for candidate in candidates]
+    every = bytes_of_alike(problem, candidates, device, margin=margin)
     weights = np.array([(*each.held, each.kept[recompute]) for each in every])
     room = np.array([each.budget - each.always for each in every])
     return MemoryOfChunks(

@@ -99,10 +99,11 @@ def _searched(
 ) -> NearTie | None:
     """The best plan of a restriction, (1); None where none was found that is better than the earlier ones."""
     given = restricted(problem, restriction)
-    only = [candidate for candidate in given.candidates if restriction.keeps(candidate)]
+    kept = [candidate for candidate in given.candidates if restriction.keeps(candidate)]
+    first = {c: bound for c in kept if (bound := _first(c, known)) is not None}
+    only = [c for c in kept if c not in first or math.isfinite(first[c].lower_bound)]
     if not only:
         return None
-    first = {c: bound for c in only if (bound := _first(c, known)) is not None}
     starts = [tie.incumbent for tie in earlier if given is problem and restriction.keeps(_candidate(tie.incumbent))]
     start = min(starts, key=lambda each: each.seconds, default=None)
     result = search(given, limits, incumbent=start, only=only, known=first, adapts=False, first=FIRST)

@@ -181,7 +181,9 @@ class _Search:
         """Search candidates that have a bound; returns why the search stopped, None where nothing is left."""
         self._relax()
         for index in self._begun():
-            self._push(index)
+            # One stays that is within the gap of the incumbent, so that the search ends by its gap.
+            if not self._heap or self._bounds.each[index].lower_bound < self._best.seconds * (1 - self._gap):
+                self._push(index)
         self._loop.note()
         stopped = self._loop.run()
         if stopped is None and self._best.incumbent is None:
