@@ -6,8 +6,8 @@ From a finished search to a plan document with its certificate.
     without one too;
 (3) verified gap: the gap to the part of the bound that ``verify`` derives again. All bounds here are, so it equals (1);
 (4) the bound without a memory margin takes what the search left of the time limit, and closed forms from then on;
-    after Ctrl-C it is left out. Where a tree of layers of the search, or its list of divisions, shows as much without
-    a margin as the bound of the search, no other is sought.
+    after Ctrl-C it is left out. Where a tree of layers of the search shows as much without a margin as the bound of
+    the search, no other is sought, and listed divisions are listed again.
 
 The bound without a margin is (2) of ``taut.solver.ladder.checks``. It says what the margin costs at most.
 """
@@ -96,7 +96,7 @@ def margin_free_bound(
     work, and order-priced candidates come last, as in the search. A candidate has the bound of one that dominates it
     where that is no less than the least so far (``taut.solver.ladder.dominance`` (1)). From where ``stop`` says so,
     closed forms that are known already count alone. ``found_with`` are bounds with a margin: their trees of layers and
-    lists are read anew, and one that still shows ``enough`` seconds, or the least so far, is taken, (4).
+    lists are read anew, and a tree that still shows ``enough`` seconds, or the least so far, is taken, (4).
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs, shown = np.inf, list[Proof](), dict[Candidate, Evaluation]()
@@ -107,7 +107,7 @@ def margin_free_bound(
         if stop():
             found = first(free, candidate)
         else:
-            read = _read_anew(free, found_with.get(candidate), min(least, enough))
+            read = _read_anew(free, found_with.get(candidate), least, enough)
             read = read or _inherited(free, shown, candidate, least)
             found = read or _branched(strongest(free, candidate, least), least, found_with.get(candidate))
             if found.source is Source.ORDER and "of" not in found.witness:
@@ -119,12 +119,15 @@ def margin_free_bound(
     return MarginFreeBound(seconds=float(least), proofs=needed)
 
 
-def _read_anew(free: Ladder, bound: CandidateBound | None, enough: float) -> Evaluation | None:
-    """What a tree of layers or a list of divisions shows without a margin; None where that is less than enough."""
-    if bound is None or not {"layers", "stated"} & bound.witness.keys() or bound.source is not Source.ORDER:
+def _read_anew(free: Ladder, bound: CandidateBound | None, least: float, enough: float) -> Evaluation | None:
+    """What a tree of layers shows without a margin, or None if not enough; of listed divisions their optimum."""
+    if bound is None or bound.source is not Source.ORDER or not {"layers", "stated"} & bound.witness.keys():
         return None
-    seconds = derived_bound(free, bound.candidate, bound.source, bound.witness)
-    return Evaluation(seconds=seconds, source=bound.source, witness=bound.witness) if seconds >= enough else None
+    witness, enough = bound.witness, min(least, enough)
+    if "stated" in witness:
+        witness, enough = {"stated": witness["stated"]} | ({"limit_s": least} if least < math.inf else {}), 0.0
+    seconds = derived_bound(free, bound.candidate, bound.source, witness)
+    return Evaluation(seconds=seconds, source=bound.source, witness=witness) if enough <= seconds < math.inf else None
 
 
 def _inherited(
