@@ -4,8 +4,8 @@ Bugs planted in what search and check share, and how many of the false certifica
 ``python -m benchmarks.planted_bugs`` plants each bug in turn, plans and checks small problems of its kind in the same
 process, and compares every certificate with an enumeration of all plans. ``--part sizes`` plants some of the bugs on
 clusters of 16 to 64 unlike nodes, where good plans of every candidate take the place of the enumeration. ``--part
-rungs`` counts for every rung the instances of its kind on which the lower bound falls without it. Without ``--part`` all
-three are printed. Run it from the top of the repository.
+rungs`` counts for every rung the instances of its kind on which the lower bound falls without it. Without ``--part``
+all three are printed. Run it from the top of the repository.
 """
 
 import argparse
