@@ -7,8 +7,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
     (``taut.solver.ladder.dominance``).
 (3) Placement: bound ``every-placement`` if there are few placements of different groups, or ``placement`` for few
     tensor groups that are equal. Otherwise, and if the exact placement does not close the gap, annealing finds a plan
-    and no bound. With several types of device, plans by type are tried too (``taut.solver.search.typed_plans``), after
-    the orders' divisions.
+    and no bound. With several types of device, plans by type are tried too (``taut.solver.search.typed_plans``). On
+    many such devices this follows the orders' divisions.
 (4) Cover: bound ``cover``, on equal devices. The pipelines are annealed on their own, first briefly, then at length in
     turn with the refinement of a case distinction.
 
@@ -53,6 +53,9 @@ from taut.solver.search.standing import ABOVE, Best, Stage, Standing, infeasible
 from taut.solver.search.typed_plans import typed_plans
 from taut.solver.search.uneven_plans import uneven_plans
 
+PLACED_FIRST = 32
+"""Devices of several types up to which closed forms are placed at once; on 96 a placement takes six seconds."""
+
 
 class Refining:
     """The refinements of all candidates of one search, with the ladder, the standing of each, and the incumbent."""
@@ -71,7 +74,9 @@ class Refining:
         self.ladder, self._covers = Ladder(problem, relaxations=relaxations), CoverCache()
         self._standing: dict[Candidate, Standing] = {}
         self._divided: dict[Candidate, tuple[float, dict[str, Any]]] = {}
-        self._by_class = len(problem.device_types) > 1
+        self._by_class = apart and len(problem.device_types) > 1
+        orders = len(problem.closed_forms) < len(problem.candidates)
+        self._waits = self._by_class and orders and problem.cluster.num_devices > PLACED_FIRST
         self._by_order = OrderRefining(problem, limits, best, self.ladder, apart=apart)
         self.orders, self.state_witnesses = self._by_order.orders, self._by_order.state_witnesses
 
@@ -90,7 +95,9 @@ class Refining:
         found = self._standing.get(candidate)
         if found is None:
             by_order = candidate.is_order_priced
-            found = Standing(self._by_order.divide if by_order else self._partition, by_order, self._by_class)
+            found = Standing(
+                self._by_order.divide if by_order else self._partition, by_order, self._by_class, self._waits
+            )
             self._standing[candidate] = found
         return found
 

@@ -107,15 +107,17 @@ class Standing:
     What the next refinements of a candidate begin with: a division to improve or place, cases, branches.
 
     ``divide`` raises the bound to that of a division, and returns whether another refinement is left; ``by_order`` is
-    whether it prices an order, ``by_class`` whether devices are of several types, ``counted`` whether layers have been
-    counted by class, and ``shared`` whether the bound is that of a candidate that dominates. ``unbranched`` is the
-    limit in seconds within which the devices of an order have too many options to branch on; None where they have not.
+    whether it prices an order, ``by_class`` whether devices are of several types, ``waits`` whether placements wait for
+    the divisions of orders, which are the faster plans there, ``counted`` whether layers have been counted by class,
+    and ``shared`` whether the bound is that of a candidate that dominates. ``unbranched`` is the limit in seconds
+    within which the devices of an order have too many options to branch on; None where they have not.
     ``uncooled`` is a division to anneal from where an order has no branches.
     """
 
     divide: Callable[[CandidateBound, "Standing"], bool]
     by_order: bool
     by_class: bool = False
+    waits: bool = False
     counted: bool = False
     shared: bool = False
     stage: Stage = Stage.DIVIDE
@@ -160,8 +162,7 @@ def placing(problem: PlanningProblem, candidate: Candidate, found: Partition) ->
 
 def turn(bound: CandidateBound, at: Standing) -> tuple[Priority, float]:
     """Class of a candidate with a bound, and its key in there; divided ones come by the seconds of their division."""
-    # On several types of device orders are the faster plans, and to place all else takes seconds.
-    waits = at.by_class and at.stage in (Stage.PLACE, Stage.COVER)
+    waits = at.waits and at.stage in (Stage.PLACE, Stage.COVER)
     if bound.source is Source.BALANCE or not (at.by_order or waits):
         return Priority.CLOSED_FORM, bound.lower_bound
     shared = at.shared and at.stage is Stage.DIVIDE
