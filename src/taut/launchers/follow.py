@@ -43,8 +43,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "all": all, "range": range, "sorted": sorted, "round": round,
 }  # fmt: skip
 SHALLOW: dict[str, Callable[..., Any]] = {
-    "len": len, "list": list, "tuple": tuple, "dict": dict, "enumerate": lambda *each: Once(enumerate(*each)),
-    "zip": lambda *each: Once(zip(*each, strict=False)),
+    "len": len, "list": list, "tuple": tuple, "dict": dict,
+    "zip": lambda *each, strict=False: Once(zip(*each, strict=strict)),
+    "enumerate": lambda *each, **k: Once(enumerate(*each, **k)),
 }  # fmt: skip
 """Functions of Python that ask nothing of elements."""
 REFUSED = (
@@ -204,6 +205,7 @@ class Reader:
             inner = [*value.fields.values(), *value.parts.values(), *value.may_be]
         elif isinstance(value, Function):
             inner = value.frame.loaded(value.node)
+            value.frame.forget(value.node)
         elif isinstance(value, Module):
             inner = [each for each in value.names.values() if not isinstance(each, Function | Module)]
             value.names |= {name: Thing(f"{value.origin}.{name}", [each]) for name, each in value.names.items()}
@@ -265,6 +267,14 @@ class Frame:
         if frame is not None and isinstance(value, Pending):
             value = frame.names[name] = value.module.name(value.name)
         return value
+
+    def forget(self, node: ast.AST) -> None:
+        """Take names as no longer known that a function binds outside itself."""
+        names = {name for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+        frame: Frame | None = self
+        while names and frame is not None:
+            frame.names |= {name: Thing(name, [frame.names[name]]) for name in names & frame.names.keys()}
+            frame = frame.outer
 
     def follow(self, body: Sequence[ast.stmt]) -> None:
         """Follow statements in their order."""
@@ -381,6 +391,9 @@ class Frame:
             if isinstance(each, ast.Return | ast.Delete | ast.Global) and each not in functions:
                 self.refuse(each, "stands behind a condition that is not known")
         held = self.loaded(node)
+        for each in inside:
+            if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):  # lists change in place
+                self._taint_all(each, [old for old in [self.lookup(each.target.id)] if not isinstance(old, tuple)])
         for each in inside:
             bound = [each.id] if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) else []
             if isinstance(each, ast.Import | ast.ImportFrom):
@@ -545,8 +558,6 @@ class Frame:
             ):
                 several = [self.value(each) for each in parts]
                 return several if isinstance(node, ast.List) else tuple(several)
-            case ast.Set(elts=parts):  # a tuple to whoever asks what is in it
-                return tuple(self.value(each) for each in parts)
             case ast.Dict():
                 return self._dictionary(node)
             case ast.NamedExpr(target=target):
@@ -578,6 +589,8 @@ class Frame:
                     return not holds
                 if isinstance(op, ast.USub) and isinstance(value, int | float):
                     return -value
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[ast.Set(elts=parts)]):
+                return self._binary(node, op, self.value(left), [self.value(each) for each in parts])
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self._binary(node, op, self.value(left), self.value(right))
             case ast.BinOp(left=left, op=op, right=right):
@@ -789,8 +802,6 @@ class Frame:
         try:
             return frame.returned(body)
         except Refused as why:
-            changed = {name for each in ast.walk(function.node) if isinstance(each, ast.Global) for name in each.names}
-            self.module.names |= {name: Thing(name, [self.module.names.get(name)]) for name in changed}
             label = f"{self.place(node)} ({why})"
             for each in [*positional, *named.values(), function]:
                 self.reader.taint(each, label)

@@ -80,6 +80,10 @@ def recipe():
     degrees_of = dict(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, context_parallel_size=1)
     cfg = ConfigContainer(model=Model(**degrees_of), train=Train(micro_batch_size=1))
     a, b, c = 1, 2, 3
+    def up():
+        nonlocal a
+        a = a + 1
+    alias = []
     held, items, m = {"a": 1, "b": 2}, [1, 2, 3], cfg.model
 """
 
@@ -101,7 +105,8 @@ cfg = same(cfg)|other = same(m); other.context_parallel_size = 6|unseen.grow(STA
 held['a' if flag() else 'b'] = 6|early(cfg, a)
 n = m if flag() else copy.copy(m); n.pipeline_model_parallel_size = 5|TABLE[number()] = 1
 f = lambda: tune(cfg); f()|setattr(m, 'tensor' + '_model_parallel_size' if flag() else 'x', 6)"""
-LINES = """cfg.{name} = {x}|cfg.{name} = {y}|cfg.{name} += {y}|setattr(cfg.{section}, '{field}', {x})
+LINES = """alias = items|a = len(alias)|up()|a = len({{a, b}})
+cfg.{name} = {x}|cfg.{name} = {y}|cfg.{name} += {y}|setattr(cfg.{section}, '{field}', {x})
 a = {x}|b, c = {x}, {y}|held['a'] = {x}|held.update(b={x})|held.update({{'a': {x}}})|items.append({x})
 items += [{x}, {y}]|degrees(cfg, {x}, pp={y})|degrees(cfg=cfg, tp={x}, extra={y})|beside.remember({x})
 beside.LEVEL = {x}|m.context_parallel_size = {x}|n = m; m = cfg.model|m = deepcopy(cfg.model)

@@ -210,6 +210,11 @@ def recipe(size):
         ("cfg = _cached()", "@functools.cache"),
         ("cfg.model.__dict__.update(tensor_model_parallel_size=8)", "line 9 cfg.model.__dict__"),
         ("object.__setattr__(cfg.model, 'tensor_model_parallel_size', 8)", "line 9 object"),
+        ("TP = len({1, 1})", "TP: len({1, 1})"),
+        ("TP = 4 if 2 in {1, 2} else 8", 4),
+        ("L = [1]; M = L\n    if size: L += [2]\n    TP = len(M)", "TP: len(M)"),
+        ("t = 1\n    def up():\n        nonlocal t\n        t = 8\n    up(); TP = t", "TP: t"),
+        ("for i, t in enumerate([4], start=2): TP = i * t", 8),
         ("max = min; TP = max(4, 2)", "TP: max(4, 2)"),
     ],
 )
