@@ -115,12 +115,12 @@ class ChunkProblem:
     By range, as floats: ``loads`` of reductions (L+1, L+1), parameters on a tensor rank, those of experts weighted;
     bytes ``activation`` for a micro-batch in flight (recompute, L+1, L+1), and ``beside``, of weights, gradients,
     states and the loss (L+1, L+1). By layer: ``moments`` (n, L), bytes of which a device has the most of its layers',
-    the last ones instead of those of the loss, ``losses`` (L,). Bytes of every device: ``always``, of which ``passing``
-    for a moment; ``budget`` of the largest one, in whole KiB. ``stated``: layers of every chunk of the divisions that
-    may be chosen (n, C), None where any may be, or too many. ``ends`` is 1 where embedding and head are divided beside
-    the layers, of which the first and the last chunk may have none. ``slow``: what placements have beyond the best
-    links; linear bounds alone count it. ``slower``: devices of the slow class, whose seconds makespans and linear
-    bounds count.
+    the last ones instead of those of the loss, ``losses`` (L,), and in the chunk with the head ``closing`` (L,), by its
+    first layer. Bytes of every device: ``always``, of which ``passing`` for a moment; ``budget`` of the largest one, in
+    whole KiB. ``stated``: layers of every chunk of the divisions that may be chosen (n, C), None where any may be, or
+    too many. ``ends`` is 1 where embedding and head are divided beside the layers, of which the first and the last
+    chunk may have none. ``slow``: what placements have beyond the best links; linear bounds alone count it. ``slower``:
+    devices of the slow class, whose seconds makespans and linear bounds count.
     """
 
     order: Order
@@ -139,6 +139,7 @@ class ChunkProblem:
     always: float
     passing: float
     moments: Floats
+    closing: Floats
     losses: Floats
     budget: float
     stated: Ints | None = None
@@ -311,6 +312,8 @@ def chunk_problem(
     if problem.latency.waits_for_every_stage and tables.experts.any():
         updated = optimized_parameters(tables, candidate)[0, -1]
         optimizer, constant = 0.0, optimizer * float(updated) / candidate.pp
+    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    moments, closing = momentary(tables, memory, allowed)
     return ChunkProblem(
         order=order,
         micro_batches=candidate.num_micro_batches,
@@ -327,7 +330,8 @@ def chunk_problem(
         beside=np.tensordot(each.held, problem.shared(candidate, "summed", lambda: summed_figures(tables)), 1),
         always=each.always,
         passing=each.passing,
-        moments=momentary(tables, memory, [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]),
+        moments=moments,
+        closing=closing,
         losses=np.asarray(memory.coefficient("logits") * np.diagonal(tables.logits, 1)),
         budget=each.budget,
         stated=stated_divisions(problem, candidate),

@@ -286,12 +286,18 @@ def least_passing(every: Sequence[StageTables], memory: MemoryModel, allowed: li
     return [float(found) for found in (most.min(axis=0) * each).sum(axis=1)]
 
 
-def momentary(tables: StageTables, memory: MemoryModel, allowed: list[int]) -> Floats:
-    """Bytes of every layer of which a device has the most of its layers', (3) and (12), (figures, L)."""
+def momentary(tables: StageTables, memory: MemoryModel, allowed: list[int]) -> tuple[Floats, Floats]:
+    """
+    Bytes of every layer of which a device has the most of its layers', (3) and (12), (figures, L).
+
+    The last figure is of gradients. With the head, whose bytes are gone by then, they are those of a range from a layer
+    on, (L,).
+    """
     stand_in, workspace = memory.held_parameter_bytes.weight * memory.coefficient("gradients"), tables.workspace
     coefficients = [memory.coefficient(name) for name in ("workspace", "buffers")] + [stand_in] * len(tables.cached)
     figures = np.stack((workspace[allowed].min(axis=0), tables.buffers, *tables.cached, tables.backward))
-    return np.asarray(np.array([*coefficients, coefficients[0]])[:, None] * np.diagonal(figures, 1, 1, 2))
+    each = np.array([*coefficients, coefficients[0]])[:, None] * np.diagonal(figures, 1, 1, 2)
+    return np.asarray(each), np.asarray(coefficients[0] * tables.backward[:-1, -1])
 
 
 def bytes_of_each(memory: MemoryModel, candidate: Candidate) -> Floats:

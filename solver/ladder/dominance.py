@@ -1,9 +1,10 @@
 r"""
 Dominance between candidates that differ in ZeRO and sequence parallelism alone.
 
-(1) Let two division problems under an order have the same order, micro-batches and counts. Let no figure of the first
-    be larger, and no budget smaller. Every division that fits the second then fits the first, and takes no longer
-    there. A lower bound on the first therefore bounds the second.
+(1) Let two division problems under an order have the same order, micro-batches, counts and divisions to choose from.
+    Let no figure of the first be larger, not even what devices hold for a moment, and no budget smaller. Bytes of the
+    loss, which a gradient takes the place of, may not be fewer. Every division that fits the second then fits the
+    first, and takes no longer there. A lower bound on the first therefore bounds the second.
 (2) Compare the data of bound ``partition`` (``taut.formulations.partition``, ``taut.solver.bounds.communication``). Let
     both have the same stages, replicas, micro-batches, blocks of the slow class, and hops between racks. Let no figure
     of the first be larger, and no budget smaller. The seconds of a division, (1) or (1') there, rise with every figure,
@@ -108,13 +109,15 @@ def _none_is_larger(some: list[Any], others: list[Any]) -> bool:
 
 def _order(given: ChunkProblem) -> list[Any]:
     order = given.order
-    return [given.micro_batches, given.waits_for_all, order.passes, order.first, order.device, *given.counts]
+    alike = given.micro_batches, given.waits_for_all, given.stated, given.ends
+    return [*alike, order.passes, order.first, order.device, *given.counts]
 
 
 def _chunk_figures(given: ChunkProblem) -> list[Any]:
     """What makes a division of chunks slower or larger as it grows."""
     seconds = [given.passes, given.edge, given.ring, given.optimizer, given.constant]
-    return [*seconds, given.loads, given.activation, given.beside, given.always, -given.budget]
+    held = [given.always - given.passing, given.passing, given.moments, given.closing, -given.losses, -given.budget]
+    return [*seconds, given.loads, given.activation, given.beside, *held]
 
 
 def _same(data: PartitionData) -> tuple[Any, ...]:

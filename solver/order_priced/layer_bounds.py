@@ -38,7 +38,8 @@ Variables: layers :math:`x_c` that sum to L.
 (9) A device holds for a moment the most that any of its layers asks for, of workspace, buffers and stand-ins each, and
     the most of a gradient that awaits its sum or the logits (``taut.formulations.tables.memory`` (3), (12)). A case (5)
     says which of the layers that differ are on a device. Of the others chunk c of C has one of the layers c to
-    :math:`L - C + c`, and counts with the least of these.
+    :math:`L - C + c`, and counts with the least of these. The last chunk's gradient is less the head's bytes, which are
+    gone, whatever layer it is of.
 
 The optimizer counts with the mean of the devices' loads, which is a constant.
 
@@ -194,6 +195,8 @@ def _passing(given: ChunkProblem, case: tuple[int, ...]) -> Floats:
         least = others.min(axis=1, initial=np.inf) if c >= len(case) and others.size else 0.0
         found[:, c] = np.maximum(given.moments[:, known].max(axis=1, initial=0.0), least)
         losses[c] = given.losses[c : beyond + c].sum()
+    # The chunk with the head begins with the first of the layers that it is known to have, or before.
+    found[-1, -1] = given.closing[known[0]]
     hosted = [given.hosted(d) for d in range(len(given.counts))]
     most = np.array([found[:, each].max(axis=1) for each in hosted])
     late = np.maximum(most[:, -1] - [losses[each].sum() for each in hosted], 0.0)

@@ -213,16 +213,16 @@ def _scarce(seed: int) -> PlanningProblem | None:
     given = _within(draw(seed), **orders, recompute=["none"], fixed={"pp": 2})
     if given is None or not 2 < len(given.model.blocks) <= 5 or given.cluster.num_devices > 4:
         return None
-    ample = replace(given, cluster=_of_memory(given.cluster, 2**20), _shared=Recent(MOST_KEPT))
+    ample = replace(given, cluster=of_memory(given.cluster, 2**20), _shared=Recent(MOST_KEPT))
     best = enumerate_all(ample)
     if best.strategy is None:
         return None
     need = -(-max(memory_bytes(ample, best.strategy)) // KIB)
     whole = given.memory.model_copy(update={"margin": 0.0})
-    return replace(ample, cluster=_of_memory(given.cluster, need), memory=whole, _shared=Recent(MOST_KEPT))
+    return replace(ample, cluster=of_memory(given.cluster, need), memory=whole, _shared=Recent(MOST_KEPT))
 
 
-def _of_memory(given: ClusterSpec, kib: int) -> ClusterSpec:
+def of_memory(given: ClusterSpec, kib: int) -> ClusterSpec:
     """The cluster with so much memory on every device."""
     nodes = [
         group.model_copy(update={"device": group.device.model_copy(update={"memory_gib": kib / 2**20})})

@@ -59,9 +59,12 @@ def test_only_what_is_no_harder_dominates() -> None:
     assert list(likely_dominating(lean, set(ladder.problem.candidates))) == []
     for field in ("ring", "optimizer", "constant", "always", "micro_batches"):
         assert not dominates_under_an_order(replace(hard, **{field: getattr(hard, field) + 1}), hard), field
-    for field in ("passes", "edge", "loads", "activation", "beside"):
+    for field in ("passes", "edge", "loads", "activation", "beside", "moments", "closing"):
         assert not dominates_under_an_order(replace(hard, **{field: getattr(hard, field) + 1.0}), hard), field
     assert not dominates_under_an_order(replace(hard, budget=hard.budget - 1), hard)
+    assert not dominates_under_an_order(replace(hard, passing=hard.passing + 1, always=hard.always + 1), hard)
+    assert not dominates_under_an_order(replace(hard, losses=hard.losses - 1), hard)
+    assert not dominates_under_an_order(replace(hard, stated=np.ones((1, 2), np.int64)), hard)
     assert not dominates_under_an_order(replace(hard, waits_for_all=not hard.waits_for_all), hard)
 
 

@@ -12,10 +12,12 @@ import pytest
 
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES
+from taut.data.units import KIB
+from taut.formulations.latency import memory_bytes
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import pipeline_ends
 from taut.formulations.partition import partition_problem
-from taut.formulations.problem import PlanningProblem
+from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
 from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import Candidate
@@ -36,8 +38,10 @@ from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.formulations.schedules.test_plan_orders import pipeline, scheduled
 from tests.support.blocks import blocks
+from tests.support.expert_ranks import with_expert_ranks
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_all, enumerate_candidate
+from tests.support.planted_kinds import of_memory
 from tests.support.small import cluster, costs, model, problem
 from tests.support.words import with_random_orders
 
@@ -93,6 +97,24 @@ def test_bounds_are_valid_on_random_instances(block: int, own: bool) -> None:
                 assert rederived(division, witness) == found.seconds
             else:
                 assert missing_bytes(division, witness) == found.missing > 0
+
+
+def test_a_gradient_beside_the_head_takes_the_place_of_its_bytes() -> None:
+    """Unlike layers with experts on two devices, memory for the best plan and no more: it fits, and takes no less."""
+    given = with_expert_ranks(134, orders=False)
+    memory = given.memory.model_copy(update={"passing_gradients": True, "margin": 0.0})
+    space = given.space.model_copy(update={"schedules": ["zb-h1"], "recompute": ["none"]})
+    ample = replace(
+        given, space=space, memory=memory, cluster=of_memory(given.cluster, 2**20), _shared=Recent(MOST_KEPT)
+    )
+    choice = next(one for one in ample.candidates if one.pp == 2 and one.tp == 1 and one.micro_batch == 2)
+    best = enumerate_candidate(ample, choice)
+    assert best.strategy is not None
+    need = -(-max(memory_bytes(ample, best.strategy)) // KIB)
+    tight = replace(ample, cluster=of_memory(given.cluster, need), _shared=Recent(MOST_KEPT))
+    division = chunked(tight, choice, BestLinks(tight.links, tight.rings))
+    assert (division.closing < np.maximum.accumulate(division.moments[-1, ::-1])[::-1]).any()
+    assert order_bound(division).seconds <= best.seconds * TOLERANCE
 
 
 def test_infinite_bytes_are_missing_only_where_no_division_fits() -> None:

@@ -77,6 +77,7 @@ def chunk_problem(
         always=0.0,
         passing=0.0,
         moments=np.zeros((1, layers)),
+        closing=np.zeros(layers),
         losses=np.zeros(layers),
         budget=budget,
     )
@@ -272,7 +273,10 @@ def with_moments(given: ChunkProblem, rng: np.random.Generator, differing: int) 
     moments[:, : 1 + differing] = 20 * rng.random((4, 1 + differing)) * (rng.random((4, 1 + differing)) < 0.5)
     moments[:, -1] = 20 * rng.random(4)
     losses = np.append(np.zeros(given.num_layers - 1), 10 * rng.random())
-    return replace(given, moments=moments, losses=losses, beside=given.beside + ranges(losses))
+    # With the head a gradient is less by its bytes, of whatever layer it is.
+    closing = np.maximum(np.maximum.accumulate(moments[-1, ::-1])[::-1] - 10 * rng.random(), 0.0)
+    moments[-1, -1] = closing[-1]
+    return replace(given, moments=moments, closing=closing, losses=losses, beside=given.beside + ranges(losses))
 
 
 def excess(given: ChunkProblem, division: Division) -> float:
@@ -281,8 +285,9 @@ def excess(given: ChunkProblem, division: Division) -> float:
     beyond = np.full(len(given.counts), -np.inf)
     np.maximum.at(beyond, [d for d, _ in rows.memory_rows], rows.excess(division))
     for d in range(len(beyond)):
-        most = given.moments[:, device == d].max(axis=1)
-        beyond[d] += most[:-1].sum() + max(most[-1] - given.losses[device == d].sum(), 0.0)
+        most, last = given.moments[:, device == d].max(axis=1), given.num_layers - division.layers[-1]
+        each = np.append(given.moments[-1, :last][device[:last] == d], given.closing[last] if device[-1] == d else 0.0)
+        beyond[d] += most[:-1].sum() + max(each.max() - given.losses[device == d].sum(), 0.0)
     return float(beyond.max())
 
 
@@ -292,7 +297,7 @@ def refuted_by_moments(number: int, rng: np.random.Generator, scale: float = 1.0
     given = with_moments(chunk_problem(rng, p, v, m, layers, 1e3, differing=differing), rng, differing)
     least = 1e3 + min(excess(given, one) for one in divisions(given))
     wide, tight = replace(given, budget=least + 1e-6), replace(given, budget=0.98 * least)
-    without = replace(tight, moments=np.zeros_like(given.moments))
+    without = replace(tight, moments=np.zeros_like(given.moments), closing=np.zeros(layers))
     found = []
     for one in (wide, tight, without):
         cases = linear_paths(one)
