@@ -325,6 +325,7 @@ class Frame:
             case ast.FunctionDef():
                 self._define(line)
             case ast.ClassDef() | ast.AsyncFunctionDef():
+                self._open(line)
                 origin = next((part for part in self.module.origin.split(".") if part in FRAMEWORKS), "this file")
                 self.names[line.name] = Thing(f"{origin}.{line.name}", self.loaded(line))
             case ast.Import():
@@ -438,16 +439,39 @@ class Frame:
         origin = value.frame.module.origin if isinstance(value, Function) else getattr(value, "origin", "")
         return _first(value.text if isinstance(value, Thing) else origin)
 
+    def _open(self, line: ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef) -> None:
+        """Follow what happens where something is defined that is not followed later: a class's body, decorators."""
+        if any(isinstance(each, ast.Global | ast.Nonlocal) for each in ast.walk(line)):
+            self.refuse(line, "names that it binds outside itself are not followed")
+        self._decorators(line)
+        if isinstance(line, ast.ClassDef):
+            for each in [*line.bases, *(given.value for given in line.keywords)]:
+                self.value(each)
+            try:
+                Frame(self.module, {}, self, self.depth).follow(line.body)
+            except Refused:
+                self.doubt(line)
+
+    def _decorators(self, line: ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef) -> list[ast.expr]:
+        """Decorators that are not a framework's; those at hand are called, and not followed."""
+        others = [each for each in line.decorator_list if self._root(each) not in FRAMEWORKS | {"run"}]
+        for each in others:
+            if isinstance(made := self.value(each), Function):
+                self.reader.taint(made, self.place(each))
+        return others
+
     def _define(self, line: ast.FunctionDef) -> None:
         given = line.args
         names = [each.arg for each in [*given.posonlyargs, *given.args]]
         defaults = {name: self.value(each) for name, each in zip(names[::-1], given.defaults[::-1], strict=False)}
         keyed = zip(given.kwonlyargs, given.kw_defaults, strict=True)
         defaults |= {each.arg: self.value(value) for each, value in keyed if value is not None}
-        others = [each for each in line.decorator_list if self._root(each) not in FRAMEWORKS | {"run"}]
+        others = self._decorators(line)
         decorated = ast.unparse(others[0]) if others else ""
         made = Function(line, self, defaults, decorated)
         generates = any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(line))
+        if generates:
+            self._open(line)
         self.names[line.name] = Thing(line.name, self.loaded(line)) if generates else made
 
     def _import(self, line: ast.ImportFrom) -> None:
@@ -663,9 +687,10 @@ class Frame:
     def _tried(self, node: ast.AST, made: Callable[..., Any], *values: Any, **named: Any) -> Any:
         """What Python's own function makes; refused where Python raises."""
         try:
-            return self._sized(node, made(*values, **named))
+            found = made(*values, **named)
         except ERRORS as error:
             self.refuse(node, f"Python raises {type(error).__name__}")
+        return self._sized(node, found)
 
     def _sized(self, node: ast.AST, value: Any) -> Any:
         """A value that is not too large."""

@@ -216,6 +216,12 @@ def recipe(size):
         ("t = 1\n    def up():\n        nonlocal t\n        t = 8\n    up(); TP = t", "TP: t"),
         ("for i, t in enumerate([4], start=2): TP = i * t", 8),
         ("max = min; TP = max(4, 2)", "TP: max(4, 2)"),
+        ("class A:\n        for t in range(9): TP = t", 8),
+        ("class A:\n        def go(self, t=setattr(cfg.model, 'tensor_model_parallel_size', 8)): ...", 8),
+        ("class A(tune(cfg)):\n        del size", "refused"),
+        ("def also(f):\n        TP = 8\n        return f\n    @also\n    def more(): ...", "line 12 also"),
+        ("t = 1\n    class A:\n        def go(self):\n            nonlocal t\n            t = 8", "refused"),
+        ("t = 1\n    def go():\n        nonlocal t\n        t = yield 8\n    TP = list(go())[0] + t", "refused"),
     ],
 )
 def test_what_changes_a_configuration_is_followed_or_named(tmp_path: Path, lines: str, named: Any) -> None:
