@@ -15,6 +15,7 @@ from taut.launchers.settings import Run
 
 COLUMNS = "gpu,n_gpus,hidden,layers,heads,vocab,tp,pp,dp,micro_batch,global_batch,zero,optimizer"
 ROW = "h100,16,2048,24,16,51200,2,2,4,2,64,1"
+FLAT = "h100,16,2048,24,16,51200,2,1,8,2,64,"
 
 
 def problem(**options: Any) -> taut.PlanningProblem:
@@ -91,7 +92,7 @@ def test_a_plan_is_made_checked_and_written(tmp_path: Path) -> None:
 def test_rows_have_an_optimizer(tmp_path: Path) -> None:
     """Muon's rows take longer; Adam's are as without the column; what is not priced is named."""
     file, out = tmp_path / "rows.csv", tmp_path / "out.csv"
-    rows = [f"{ROW},", f"{ROW},adam", f"{ROW},muon", f"{ROW[:-1]}2,muon", f"{ROW},soap"]
+    rows = [f"{ROW},", f"{ROW},adam", f"{ROW},muon", f"{FLAT}2,muon", f"{ROW},soap"]
     file.write_text("\n".join([COLUMNS, *rows]) + "\n")
     assert CliRunner().invoke(app, ["predict", str(file), "--out", str(out)]).exit_code == 0
     usual, adam, muon, sharded, other = (line.split(",")[13:] for line in out.read_text().splitlines()[1:])

@@ -31,7 +31,7 @@ def asked(**options: Any) -> taut.PlanRequest:
 @pytest.fixture(scope="module")
 def found() -> Plan:
     """The better plan of both spaces."""
-    return taut.plan(asked())
+    return taut.plan(asked(time_limit=600))
 
 
 @pytest.mark.proof
