@@ -133,6 +133,8 @@ def _nvidia_row(line: Line, family: str, precisions: str) -> dict[str, Any] | No
     }
 
 
+MORE = {"torchtitan_h100_h200.csv": (Path(__file__).parent / "measured" / "torchtitan-h100-96gb.csv",)}
+"""Files of the project with further runs of the pages that a file of campaigns is from."""
 CHECKPOINTS = {"selective": "selective", "selective_op": "selective", "selective_layer": "selective", "": "none"}
 
 
@@ -141,14 +143,15 @@ def torchtitan(path: Path, device: str, precisions: str) -> Campaign:
     Torchtitan's runs: FSDP2 (ZeRO-3), with tensor and pipeline degrees; their rates turned into seconds a step.
 
     Those on H100 ran on cards of 96 GB, whose memory is a third slower. They are read once as of these cards, and once
-    as of cards of 80 GB, whose prices then err on the slow side.
+    as of cards of 80 GB, whose prices then err on the slow side. Runs without torch.compile are of another feature than
+    the others, which a plan's export switches on, and are left out. Of runs on A100 it is not said.
     """
-    rows = [values for line in lines_of(path) if (values := torchtitan_row(line, device, precisions))]
+    lines = [line for each in (path, *MORE.get(path.name, ())) for line in lines_of(each) if line.get("compile") != "0"]
+    rows = [values for line in lines if (values := torchtitan_row(line, device, precisions))]
     kept, left_out = accepted(rows)
     source = "pytorch/torchtitan benchmarks and docs/performance.md"
     stack = "torchtitan-" + device.partition("-")[0]
     name = _named(stack, precisions) + ("-96gb" if device == "h100-96gb" else "")
-    # All runs on H100 but two were compiled; of those on A100 it is not said.
     features = () if device.startswith("a100") else (COMPILED,)
     return Campaign(
         name,
@@ -191,7 +194,7 @@ def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] |
         "n_gpus": gpus,
         **shape,
         "seq": line["seq"],
-        **{"tp": tp, "pp": pp, "dp": dp, "cp": cp},
+        **{"tp": tp, "pp": pp, "dp": dp, "cp": cp, "vpp": line.get("vpp") or 1},
         # In 2024 a pipeline cut the local batch into as many micro-batches as it had stages, unless told how many.
         "micro_batch": max(local // pp, 1),
         "global_batch": batch,

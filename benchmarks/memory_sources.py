@@ -82,7 +82,8 @@ def _fitted(folder: Path, timed: dict[str, Campaign]) -> Iterator[Source]:
     for name, words in (("one", "one node"), ("many", "2 to 64 nodes")):
         rows = timed[f"megatron-deepspeed-a100-{name}"].rows
         yield Source(f"vTrain, {words}", models[bloom.name], rows, choices=ZERO, open="ZeRO")
-    rows = _on(timed["torchtitan-h100"].rows, "h100-96gb")
+    # With the campaign's stack pipelines have ZeRO-3, as its memory was fitted; other stacks refuse it.
+    rows = [row.model_copy(update={"gpu": "h100-96gb", "stack": titan.name}) for row in timed[titan.name].rows]
     rows += _on(torchtitan(folder / "torchtitan_2024_a100_fsdp.csv", "h100-80gb", "bf16 fp8").rows, "h100-96gb")
     rows += torchtitan(folder / "torchtitan_h100_h200.csv", "h200-141gb", "bf16 fp8").rows
     yield Source("torchtitan on H100 and H200", models[titan.name], rows)
