@@ -19,8 +19,8 @@ Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of ev
 (2) every device fits its memory:
     :math:`\sum_{c \in d} (\text{beside}_c + n_c a_c) + \text{always} \le \text{budget}`
     for all its counts n. ``always`` has the least that any device holds for a moment
-    (``taut.formulations.tables.memory`` (10)). What a device holds for a moment beyond this is left out, and so is
-    rounding.
+    (``taut.formulations.tables.memory`` (10)). What a device holds for a moment beyond this is left to linear bounds
+    (``taut.solver.order_priced.layer_bounds`` (9)), and rounding is left out.
 
 The problem is a relaxation of the candidate: no placement prices a division lower, and no division that violates (2)
 fits. A lower bound on (1) therefore bounds the candidate (``taut.solver.order_priced.bound``).
