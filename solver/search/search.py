@@ -35,7 +35,16 @@ from taut.formulations.schedules.plan_orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
+from taut.solver.result import (
+    OPTIMALITY_GAP,
+    CandidateBound,
+    Incumbent,
+    Limits,
+    SearchResult,
+    Source,
+    State,
+    StoppedBy,
+)
 from taut.solver.search.conclusion import Bounds, concluded
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Best, Priority, turn
@@ -181,11 +190,14 @@ class _Search:
         """Search candidates that have a bound; returns why the search stopped, None where nothing is left."""
         self._relax()
         for index in self._begun():
-            # One stays that is within the gap of the incumbent, so that the search ends by its gap.
-            if not self._heap or self._bounds.each[index].lower_bound < self._best.seconds * (1 - self._gap):
+            # One that is within the gap of the incumbent decides nothing.
+            if self._bounds.each[index].lower_bound < self._best.seconds * (1 - self._gap):
                 self._push(index)
         self._loop.note()
         stopped = self._loop.run()
+        if stopped is None and self.lower_bound < self._best.seconds * (1 - OPTIMALITY_GAP):
+            # Nothing waits, since what is open is within the gap asked for: that is why the search ends.
+            stopped = StoppedBy.GAP if self._loop.reason() is StoppedBy.GAP else None
         if stopped is None and self._best.incumbent is None:
             stopped = decide_by_memory(self._bounds, self._refining, self._best, self._loop)
         if stopped is not None and self._best.incumbent is None:
