@@ -715,8 +715,10 @@ class Frame:
 
         def over(generators: Sequence[ast.comprehension]) -> bool:
             if not generators:
-                pair = isinstance(node, ast.DictComp)
-                found.append((inner.value(node.key), inner.value(node.value)) if pair else inner.value(node.elt))  # type: ignore[union-attr]  # pair tells the kinds apart
+                if isinstance(node, ast.DictComp):
+                    found.append((inner.value(node.key), inner.value(node.value)))
+                else:
+                    found.append(inner.value(node.elt))
                 return True
             several = inner.value(generators[0].iter)
             if not self._has_elements(node, several):
@@ -768,9 +770,9 @@ class Frame:
                 named |= value.fields if isinstance(value, Thing) else {}
         if isinstance(function, Function) and not rest:
             return self._call_at_hand(node, function, positional, named)
-        own = isinstance(node.func, ast.Name) and isinstance(function, Thing) and hasattr(builtins, function.text)
-        if own and node.func.id == function.text:  # type: ignore[attr-defined]  # own says that it is a name
-            return self._built_in(node, function.text, [*positional, *rest], named)
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if isinstance(function, Thing) and function.text == called and hasattr(builtins, called):
+            return self._built_in(node, called, [*positional, *rest], named)
         if receiver is not None and type(receiver) in METHODS:
             return self._method(node, receiver, name, [*positional, *rest], named)
         return self._unread(node, function, receiver, [*positional, *rest], named)

@@ -44,7 +44,7 @@ def unpriced(names: Sequence[str]) -> Iterator[str]:
     others: dict[str, list[str]] = {}
     for name in names:
         if name not in first:
-            others.setdefault(re.match(r"-*[^-_.]*", name)[0], []).append(name)  # type: ignore[index]  # matches any text
+            others.setdefault(re.sub(r"(?s)^(-*[^-_.]*).*", r"\1", name), []).append(name)
     shown = [f"{word}-* ({len(each)})" if len(each) > 2 else ", ".join(each) for word, each in others.items()]
     if shown:
         yield f"not priced, nor of memory or time by their names: {', '.join(shown)}"

@@ -81,7 +81,7 @@ def test_formats_are_those_of_the_plan_whatever_the_recipe_has(
     """mxfp8 in one format for both passes; Bridge's set by name, and by field where gradients are not the set's."""
     module = types.ModuleType("megatron.bridge.training.mixed_precision")
     sets = {"bf16_with_mxfp8_mixed": types.SimpleNamespace(grad_reduce_in_fp32=True)}
-    module.get_mixed_precision_config = sets.__getitem__  # type: ignore[attr-defined]
+    vars(module)["get_mixed_precision_config"] = sets.__getitem__
     for name in ("megatron", "megatron.bridge", "megatron.bridge.training"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, module.__name__, module)
