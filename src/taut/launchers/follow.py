@@ -15,6 +15,7 @@ Nothing is kept between two readings.
 import ast
 import builtins
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -62,6 +63,12 @@ REFUSED = (
     "filter",
     "delattr",
 )
+WHOLE = ("list", "tuple", "dict", "sum", "min", "max", "sorted")
+"""Functions that go through all of a generator before anything else happens."""
+ASKING = {*SHALLOW, *CALLS, *METHODS[str], "isinstance", "hasattr", "getattr", "get", "items", "keys", "values"}
+"""Functions and methods that change nothing."""
+CLASS = re.compile(r"(.*\.)?_*[A-Z]\w*[a-z]\w*")
+"""Words of a class that is not at hand."""
 ABSENT = object()
 ERRORS = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError)
 
@@ -72,7 +79,8 @@ class Thing:
 
     ``text``: what stands for it; ``called``: the class or function that made it; ``is_class``: whether a class of a
     framework made it, whose other settings are the framework's own; ``fields``: what was set on it; ``parts``: what was
-    asked of it; ``taints``: what may have set more; ``may_be``: objects that it may be.
+    asked of it; ``taints``: what may have set more; ``may_be``: objects that it may be; ``owner``: the one that it was
+    asked of, whose method it may be.
     """
 
     def __init__(self, text: str, may_be: Iterable[Any] = (), called: str = "", *, is_class: bool = False) -> None:
@@ -81,6 +89,7 @@ class Thing:
         self.parts: dict[Any, Thing] = {}
         self.taints: dict[str, None] = {}
         self.words: list[str] = []
+        self.owner: Thing | None = None
         self.may_be = [each for each in may_be if isinstance(each, Thing | list | dict | tuple | Module)]
 
     def part(self, name: Any) -> Any:
@@ -89,6 +98,7 @@ class Thing:
             return self.fields[name]
         if name not in self.parts:
             self.parts[name] = Thing(f"{self.text}.{name}", self.may_be)
+            self.parts[name].owner = self if isinstance(name, str) else None
         return self.parts[name]
 
 
@@ -164,13 +174,14 @@ class Broken(Exception):
 
 
 class Reader:
-    """What a reading has spent, the files that it opened, and lists and dictionaries that are not known any more."""
+    """What a reading spent, its files, what is not known any more, and taints of what something was ``asked`` of."""
 
     def __init__(self) -> None:
         self.left = MOST_STEPS
         self.files: dict[Path, Module] = {}
         self.hidden: dict[int, Any] = {}
         self.notes: dict[str, None] = {}
+        self.asked: dict[str, None] = {}
 
     def spend(self, steps: int = 1) -> None:
         """Count steps; a ``DataError`` when none are left."""
@@ -202,7 +213,7 @@ class Reader:
         inner: Iterable[Any] = ()
         if isinstance(value, Thing):
             value.taints[label] = None
-            inner = [*value.fields.values(), *value.parts.values(), *value.may_be]
+            inner = [*value.fields.values(), *value.parts.values(), *value.may_be, value.owner]
         elif isinstance(value, Function):
             inner = value.frame.loaded(value.node)
             value.frame.forget(value.node)
@@ -284,16 +295,19 @@ class Frame:
 
     def _statement(self, line: ast.stmt) -> None:
         match line:
-            case ast.Pass() | ast.AnnAssign(value=None):
+            case ast.Pass():
                 pass
+            case ast.AnnAssign(value=None, annotation=annotation):
+                self._annotated(annotation)
             case ast.Expr(value=value):
                 self.value(value)
             case ast.Assign(targets=targets, value=given):
                 value = self.value(given)
                 for target in targets:
                     self.bind(target, value)
-            case ast.AnnAssign(target=target, value=ast.expr() as given):
+            case ast.AnnAssign(target=target, value=ast.expr() as given, annotation=annotation):
                 self.bind(target, self.value(given))
+                self._annotated(annotation)
             case ast.AugAssign(target=target, op=op, value=given) if not _calls(target):
                 old, new = self.value(target), self.value(given)
                 if isinstance(old, list | dict):  # these change in place
@@ -411,7 +425,7 @@ class Frame:
         for each in inside:
             if isinstance(each, ast.Assign | ast.AugAssign | ast.AnnAssign):
                 self._doubt_targets(each, stored, held)
-            if isinstance(each, ast.Call) and self._root(each.func) not in HARMLESS:
+            if isinstance(each, ast.Call) and not _is_harmless(self._words(each.func)):
                 self._taint_all(each, self.loaded(each))
 
     def _doubt_targets(
@@ -429,32 +443,43 @@ class Frame:
         for each in values:
             self.reader.taint(each, f"{self.place(node)}, behind a condition")
 
-    def _root(self, node: ast.expr) -> str:
-        """The library that a function's words begin with."""
+    def _words(self, function: ast.expr) -> str:
+        """The words that stand for a function, from its library on."""
+        node = function
         while isinstance(node, ast.Attribute | ast.Call):
             node = node.value if isinstance(node, ast.Attribute) else node.func
         value = self.lookup(node.id) if isinstance(node, ast.Name) else None
         if value is ABSENT and isinstance(node, ast.Name):
-            return node.id
+            return ast.unparse(function)
         origin = value.frame.module.origin if isinstance(value, Function) else getattr(value, "origin", "")
-        return _first(value.text if isinstance(value, Thing) else origin)
+        return (value.text if isinstance(value, Thing) else origin) + ("" if function is node else ".")
 
     def _open(self, line: ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef) -> None:
         """Follow what happens where something is defined that is not followed later: a class's body, decorators."""
         if any(isinstance(each, ast.Global | ast.Nonlocal) for each in ast.walk(line)):
             self.refuse(line, "names that it binds outside itself are not followed")
+        if any(getattr(each, "name", "") == "__init_subclass__" for each in ast.walk(line)):
+            self.refuse(line, "what it does to classes below it is not followed")
         self._decorators(line)
         if isinstance(line, ast.ClassDef):
-            for each in [*line.bases, *(given.value for given in line.keywords)]:
+            for each in line.bases:
                 self.value(each)
+            for given in line.keywords:  # a metaclass runs here
+                self.reader.taint(self.value(given.value), self.place(line))
             try:
                 Frame(self.module, {}, self, self.depth).follow(line.body)
             except Refused:
                 self.doubt(line)
 
+    def _annotated(self, *annotations: ast.expr | None) -> None:
+        """Take what calls in annotations change as no longer known: Python's version says which of them run."""
+        for each in annotations:
+            if each is not None and _calls(each):
+                self.doubt(each)
+
     def _decorators(self, line: ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef) -> list[ast.expr]:
         """Decorators that are not a framework's; those at hand are called, and not followed."""
-        others = [each for each in line.decorator_list if self._root(each) not in FRAMEWORKS | {"run"}]
+        others = [each for each in line.decorator_list if _first(self._words(each)) not in FRAMEWORKS | {"run"}]
         for each in others:
             if isinstance(made := self.value(each), Function):
                 self.reader.taint(made, self.place(each))
@@ -462,6 +487,8 @@ class Frame:
 
     def _define(self, line: ast.FunctionDef) -> None:
         given = line.args
+        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+        self._annotated(line.returns, *(each.annotation for each in every))
         names = [each.arg for each in [*given.posonlyargs, *given.args]]
         defaults = {name: self.value(each) for name, each in zip(names[::-1], given.defaults[::-1], strict=False)}
         keyed = zip(given.kwonlyargs, given.kw_defaults, strict=True)
@@ -529,6 +556,8 @@ class Frame:
         element = isinstance(node, ast.Subscript)
         value = self.unknown(node) if isinstance(value, Once) else value
         if isinstance(holder, Thing):
+            if holder.text.startswith("sys.modules") or (not holder.called and CLASS.fullmatch(holder.text)):
+                self.refuse(node, "what is set on a class or module is not followed")
             plain = isinstance(key, str) and not key.startswith("__")
             for each in holder.may_be if plain else [holder]:
                 self.reader.taint(each, self.place(node))
@@ -573,7 +602,7 @@ class Frame:
             case ast.Subscript(value=given, slice=sliced) if not isinstance(sliced, ast.Slice):
                 holder, key = self.value(given), self.value(sliced)
                 if isinstance(holder, Thing) and isinstance(key, str):
-                    return holder.part(key)
+                    return self._attribute(node, holder, key)
                 if self.reader.is_open(holder) or not self.reader.is_known(key):
                     return self.unknown(node, holder)
                 return self._tried(node, operator.getitem, holder, key)
@@ -629,9 +658,10 @@ class Frame:
     def _attribute(self, node: ast.AST, holder: Any, name: str) -> Any:
         if isinstance(holder, Module):
             return holder.name(name)
-        return (
-            holder.part(name) if isinstance(holder, Thing) and not name.startswith("__") else self.unknown(node, holder)
-        )
+        if not isinstance(holder, Thing) or name.startswith("__"):
+            return self.unknown(node, holder)
+        self.reader.asked |= holder.taints if name in holder.fields else {}
+        return holder.part(name)
 
     def _dictionary(self, node: ast.Dict) -> Any:
         """A dictionary; a Thing with the settings behind one that is not known."""
@@ -756,7 +786,10 @@ class Frame:
         for each in node.args:
             starred = isinstance(each, ast.Starred)
             inner = each.value if isinstance(each, ast.Starred) else each
-            value = self._comprehended(inner) if isinstance(inner, ast.GeneratorExp) else self.value(inner)
+            if isinstance(inner, ast.GeneratorExp) and (_first(ast.unparse(node)) in WHOLE or not _changes(inner)):
+                value = self._comprehended(inner)
+            else:
+                value = self.value(inner)
             if starred and (rest or not self._has_elements(each, value)):
                 rest.append(value)
             else:
@@ -768,6 +801,7 @@ class Frame:
             if given.arg is None and not several:
                 rest.append(value)
                 named |= value.fields if isinstance(value, Thing) else {}
+                self.reader.asked |= value.taints if isinstance(value, Thing) else {}
         if isinstance(function, Function) and not rest:
             return self._call_at_hand(node, function, positional, named)
         called = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -850,9 +884,8 @@ class Frame:
             return self._tried(node, SHALLOW[name], *positional, **named)
         if name in CALLS and self.reader.is_known(values):
             return self._tried(node, CALLS[name], *positional, **named)
-        for each in values:
-            if isinstance(each, Function) or name == "setattr":
-                self.reader.taint(each, self.place(node))
+        if name == "setattr" or "key" in named or any(isinstance(each, Function) for each in values):
+            self.reader.taint(values, self.place(node))
         return self.unknown(node, *values)
 
     def _method(self, node: ast.AST, receiver: Any, name: str, positional: list[Any], named: Mapping[str, Any]) -> Any:
@@ -897,11 +930,12 @@ class Frame:
             return self._copied(first, named, {} if last == "deepcopy" else None)
         is_class = last.lstrip("_")[:1].isupper() and (root in FRAMEWORKS or root == text.removesuffix(".Config"))
         made = self._made(node, last, positional, named, is_class=is_class)
-        if not is_class and (root not in HARMLESS or any(isinstance(each, Function) for each in positional)):
+        harmless = _is_harmless(text)
+        if not is_class and (not harmless or any(isinstance(each, Function) for each in positional)):
             for each in [*positional, *named.values(), receiver, function]:
                 self.reader.taint(each, self.place(node))
             made.may_be = [each for each in [*positional, *named.values()] if isinstance(each, Thing | list | dict)]
-        elif root in HARMLESS:
+        elif harmless:
             made.taints.clear()
         return made
 
@@ -952,9 +986,22 @@ def _first(text: str) -> str:
     return text.lstrip(".").split(".")[0].split("(")[0]
 
 
+def _is_harmless(text: str) -> bool:
+    """Whether a function changes nothing: one of a harmless module, or a harmless one of Python itself."""
+    root = _first(text)
+    return root in HARMLESS and (text == root or not hasattr(builtins, root))
+
+
 def _part(value: Any, name: str) -> Any:
     return value.part(name) if isinstance(value, Thing) else Thing(f"a part of {name}", [value])
 
 
 def _calls(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Call | ast.NamedExpr) for each in ast.walk(node))
+
+
+def _changes(node: ast.AST) -> bool:
+    """Whether an expression calls what may change something."""
+    functions = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    names = [each.attr if isinstance(each, ast.Attribute) else ast.unparse(each) for each in functions]
+    return any(isinstance(each, ast.NamedExpr) for each in ast.walk(node)) or not ASKING.issuperset(names)

@@ -115,7 +115,7 @@ def _found(configurations: list[Any], notes: list[str], reader: Reader) -> Found
     """Fields of configurations that are a launcher's, which do not contradict each other."""
     fields: dict[str, Any] = {}
     unknown: dict[str, str] = {}
-    changes: dict[str, None] = {}
+    changes = dict(reader.asked)
     for each in configurations:
         section = CLASSES.get(each.called, "") if isinstance(each, Thing) else ""
         for path, value in _flat(each, f"{section}." if section else "", changes, reader, ()):
@@ -174,7 +174,7 @@ def _flat(
                 yield "trainer.precision" if name == "plugins" else path, words.strip() or "adapters"
             elif each.text.startswith("torch.") and not each.called:
                 yield path, each.text
-            elif not (each.is_class or each.fields):
+            elif not (each.is_class or each.fields) or str(name).endswith(("_size", "_degree")):
                 yield path, each
         structured = isinstance(each, Thing | dict) or (isinstance(each, list | tuple) and not reader.is_known(each))
         if structured and reader.is_open(each) and not isinstance(each, Thing):

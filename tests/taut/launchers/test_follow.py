@@ -104,6 +104,12 @@ UNKNOWN_LINES = """tune(cfg)|unseen.tune(cfg)|tune(cfg=cfg)|tune(m, 5)|tune([cfg
 cfg = same(cfg)|other = same(m); other.context_parallel_size = 6|unseen.grow(STATE)
 held['a' if flag() else 'b'] = 6|early(cfg, a)
 n = m if flag() else copy.copy(m); n.pipeline_model_parallel_size = 5|TABLE[number()] = 1
+type(m).__setattr__(m, '{field}', {x})|put = m.__setattr__; put('{field}', {x})|Model.extra = {x}
+any(held.update(a=z) or z > 1 for z in [{x}, {y}])|all(items.append(z) or z < 2 for z in [{x}, {y}])
+object.__setattr__(m, '{field}', {x})|sorted([m], key=lambda z: setattr(z, '{field}', {x}) or 1)
+z: tune(m, {x}) = {y}|n = deepcopy(m); n.__setattr__('{field}', {x}); cfg.{name} = n.{field}
+def noted(z: tune(cfg)): return z|def told(z) -> tune(m, 3): return z|sorted([m], key=lambda z: tune(z))
+held.update(b=a) if flag() else None|unseen.same(m.__setattr__)('context_parallel_size', 3)
 f = lambda: tune(cfg); f()|setattr(m, 'tensor' + '_model_parallel_size' if flag() else 'x', 6)"""
 LINES = """alias = items|a = len(alias)|up()|a = len({{a, b}})
 cfg.{name} = {x}|cfg.{name} = {y}|cfg.{name} += {y}|setattr(cfg.{section}, '{field}', {x})
@@ -182,7 +188,24 @@ local({x})
 ---
 class Own:
     level = 3
-cfg.model.context_parallel_size = Own.level"""
+cfg.model.context_parallel_size = Own.level
+---
+class Base:
+    def __init_subclass__(cls):
+        cfg.model.context_parallel_size = {x}
+class Below(Base):
+    pass
+---
+class Meta(type):
+    def __init__(cls, *given):
+        m.context_parallel_size = {x}
+class Made(metaclass=Meta):
+    pass
+---
+class Counted:
+    def __init__(self, z):
+        self.level = z
+cfg.model.context_parallel_size = Counted({x}).level"""
 
 
 class Writer:
