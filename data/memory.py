@@ -224,16 +224,19 @@ STAND_INS, BOTH_OUTPUTS, GROUPED_STAND_INS = (2, 3), (2, 8), (2, 10)
 """Releases of Transformer Engine from which stand-ins of gradients, two outputs, and stand-ins of experts are kept."""
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
 OffloadFraction = Annotated[float, Field(ge=0, le=1)]
+ParamGather = Literal["gradients", "weights", "fp8"]
+"""Formats in which ZeRO-1 gathers updated weights."""
 Optimizer = Literal["adam", "muon"]
 """Optimizers; ``muon`` leaves embeddings, head and vectors to Adam (``taut.formulations.mechanisms.muon``)."""
 
 
 class ParameterBytes(NamedTuple):
-    """Bytes that one parameter takes on a device."""
+    """Bytes that one parameter takes on a device, and those ``gathered`` after its update under ZeRO-1."""
 
     weight: int
     gradient: int
     state: int
+    gathered: int | None = None
 
     def exchanged(self, zero: int, num_micro_batches: int) -> float:
         """
@@ -251,15 +254,8 @@ class ParameterBytes(NamedTuple):
 
     def exchanged_at_end(self, zero: int) -> float:
         """Bytes as ``exchanged`` that are left after the passes, where each micro-batch's go with its own passes."""
-        return {2: self.weight / 2, 3: 0.0}.get(zero, float(self.gradient))
-
-
-class GatheredInFp8(ParameterBytes):
-    """Bytes of a parameter whose weights ZeRO-1 gathers in fp8, Megatron-LM's ``--fp8-param-gather``."""
-
-    def exchanged_at_end(self, zero: int) -> float:
-        """Gradients scattered and one byte gathered, each half an all-reduce."""
-        return (self.gradient + 1) / 2 if zero == 1 else super().exchanged_at_end(zero)
+        gathered = self.gradient if self.gathered is None else self.gathered
+        return {1: (self.gradient + gathered) / 2, 2: self.weight / 2, 3: 0.0}.get(zero, float(self.gradient))
 
 
 PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
@@ -292,7 +288,10 @@ class MemoryModel(GrownSpec):
     parameter group to fp32 while it updates the group's weights (Transformer Engine's
     ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
     memory, and the host updates their weights (``taut.formulations.mechanisms.offload``). Under the ``optimizer`` muon
-    matrices have one moment of 4 bytes (``taut.formulations.mechanisms.muon``).
+    matrices have one moment of 4 bytes (``taut.formulations.mechanisms.muon``). ``param_gather`` is the format in which
+    ZeRO-1 gathers updated weights: that of the ``gradients`` by default, as which fits to runs read it, that of the
+    ``weights``, or ``fp8``. Megatron-LM gathers the weights' format (``param_and_grad_buffer.py``), with
+    ``--fp8-param-gather`` one byte of fp8, and in mxfp8 bf16.
 
     Logits (``taut.data.loss``): ``whole_logit_bytes`` are the bytes of an entry in temporary copies of the logits, and
     ``shared_logit_bytes`` the same if tensor ranks share the vocabulary, where the loss is not fused.
@@ -327,6 +326,7 @@ class MemoryModel(GrownSpec):
     half_moments: Annotated[bool, LATER] = False
     optimizer_offload_fraction: Annotated[OffloadFraction, LATER] = 0.0
     optimizer: Annotated[Optimizer, LATER] = "adam"
+    param_gather: Annotated[ParamGather, LATER] = "gradients"
     whole_logit_bytes: Annotated[int, Field(ge=0, le=64), LATER] = LOGIT_BYTES
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
     fused_logit_bytes: Annotated[int, Field(ge=0, le=64), LATER] = 0
@@ -432,7 +432,9 @@ class MemoryModel(GrownSpec):
         """Bytes per parameter in these precisions."""
         each = parameter_bytes(self.precision, self.grad_precision)
         shared = self.weight_remainders and self.precision not in ("fp16", "fp32")
-        return each._replace(state=each.state - (4 - REMAINDER_BYTES) * shared - MOMENTS_SAVED * self.half_moments)
+        state = each.state - (4 - REMAINDER_BYTES) * shared - MOMENTS_SAVED * self.half_moments
+        gathered = {"gradients": None, "weights": each.weight, "fp8": 1}[self.param_gather]
+        return each._replace(state=state, gathered=gathered)
 
     @property
     def held_parameter_bytes(self) -> ParameterBytes:

@@ -73,7 +73,7 @@ class ConfigurationRow(Spec):
     whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024). Tensor and
     context ranks still wait for each other (``taut.data.analytic.layer_work``, (4)). Biases and
     activation of experts are then part of their products' kernels, as in recipes of whole steps. With
-    ``fp8_param_gather`` ZeRO-1 gathers updated weights in fp8 and not in the format of the gradients' sum.
+    ``fp8_param_gather`` ZeRO-1 gathers updated weights in fp8, in mxfp8 in bf16, and not in the format of gradients.
     """
 
     gpu: Annotated[str, SETTING]
@@ -154,8 +154,6 @@ class ConfigurationRow(Spec):
             raise ValueError(f"cp is {self.cp}, expected 2*cp to divide seq {self.seq}")
         if self.fp8_param_gather and (self.zero != 1 or self.precision not in QUANTIZED):
             raise ValueError("fp8_param_gather is true, expected zero 1 and a precision of fp8 or narrower with it")
-        if self.fp8_param_gather and (alone := next((name for name in APART if getattr(self, name)), "")):
-            raise ValueError(f"fp8_param_gather is true, expected no {alone} with it")
         if self.global_batch % (self.dp * self.micro_batch):
             raise ValueError(
                 f"global_batch is {self.global_batch}, expected a multiple of dp*micro_batch = "

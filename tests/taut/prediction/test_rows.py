@@ -11,7 +11,7 @@ import pytest
 
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.load import load_calibration, load_cluster
-from taut.data.memory import GatheredInFp8, MemoryModel, ParameterBytes
+from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
@@ -122,17 +122,21 @@ def test_cuda_graphs_leave_the_waits_of_ranks_for_each_other() -> None:
 
 
 def test_weights_gathered_in_fp8_are_half_as_many_bytes() -> None:
-    """Sixteen replicas wait for 3 bytes a parameter where they waited for 4; other rows with the column are refused."""
+    """Sixteen replicas wait for 1.5 bytes a parameter, not for 2, with experts too; Megatron's mxfp8 gathers bf16."""
     row = configuration(n_gpus=16, tp=1, pp=1, dp=16, gpu="H100", precision="fp8", grad_precision="bf16", zero=1)
-    plain, gathered = (
-        predict_rows([row.model_copy(update={"overlap_grad_reduce": False, "fp8_param_gather": each})])[0].step_time_s
-        for each in (False, True)
-    )
-    assert plain is not None and gathered is not None and gathered < plain
-    ring = ParameterBytes(2, 2, 12).exchanged_at_end(1)
-    assert GatheredInFp8(2, 2, 12).exchanged_at_end(1) == ring * 3 / 4
-    assert GatheredInFp8(2, 4, 12).exchanged_at_end(2) == ParameterBytes(2, 4, 12).exchanged_at_end(2) == 1
-    for change in ({"zero": 0}, {"precision": "bf16"}, {"dp_shard": 2}):
+    of_experts = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024, "ep": 8}
+    for more in ({}, of_experts, {"precision": "mxfp8", "gpu": "B200"}):
+        asked = row.model_copy(update={"overlap_grad_reduce": False, **more})
+        plain, gathered = (
+            predict_rows([asked.model_copy(update={"fp8_param_gather": each})])[0].step_time_s or 0.0
+            for each in (False, True)
+        )
+        assert plain == gathered > 0 if "precision" in more else plain > gathered > 0
+    sums = [(None, "gradients"), (None, "weights"), ("bf16", "weights"), ("bf16", "fp8")]
+    each = [MemoryModel(grad_precision=kept, param_gather=name).parameter_bytes for kept, name in sums]
+    assert [one.exchanged_at_end(1) for one in each] == [4, 3, 2, 1.5]
+    assert [one.exchanged_at_end(2) for one in each] == [1] * 4 and each[1].exchanged(1, 8) == 4
+    for change in ({"zero": 0}, {"precision": "bf16"}):
         with pytest.raises(DataError, match="fp8_param_gather is true, expected"):
             ConfigurationRow.parse(row.model_dump(exclude_none=True) | {"fp8_param_gather": True, **change}, "row")
 
