@@ -1,13 +1,17 @@
 """
 Steps that papers published for GPT on A100, with attention in several kernels or in one, beside both prices.
 
-Run ``python -m benchmarks.published_steps [--experts] [--write-table FILE]``. Nothing was fitted on these runs. Rows
+Run ``python -m benchmarks.published_steps [--experts | --sweeps] [--write-table FILE]``. Nothing was fitted on these
+runs. Rows
 with attention in several kernels are priced as vTrain's runs were (calibration ``megatron-deepspeed-a100-many``), those
 in one kernel as ``taut plan`` does by default (stack ``megatron-core``). The published TFLOP/s of FlashAttention-2's
 table are turned into seconds by its own formula, for L layers of hidden size h, P parameters and b sequences of s
 tokens:
 
 (1) :math:`b (6 s P + 12 L h s^2)` FLOP a step.
+
+With ``--sweeps`` the table has Hagemann et al.'s sweeps of layouts: the errors by sequences of a micro-batch, and how
+much slower the layout that is predicted to be fastest was than predicted (surprise), and than the fastest (regret).
 
 With ``--experts`` the table has steps of DeepSeek-V3's layers on H100, without and with full recompute, beside the
 prices of a plain all-to-all and of DeepEP. They are priced as ``taut compare`` prices what runs today.
@@ -58,10 +62,12 @@ def checked_steps() -> Campaign:
     """
     The steps of Megatron-LM as a campaign that no fit has, and that its prices were checked on.
 
-    Korthikanti et al. ran fp16. Jiang et al. do not state their number format, so none but fp16 counts as seen.
+    Korthikanti et al. ran fp16. Jiang et al. do not state their number format, so fp16 counts as seen. Hagemann et
+    al. ran bf16.
     """
     rows = [run.row.model_copy(update={"precision": "fp16"}) for run in (*korthikanti(), *megascale())]
-    return Campaign("published", "megatron-core", "dgx-a100", "arXiv 2205.05198 and 2402.15627", rows)
+    rows += [run.row.model_copy(update={"precision": "bf16"}) for run in hagemann()]
+    return Campaign("published", "megatron-core", "dgx-a100", "arXiv 2205.05198, 2402.15627 and 2311.05610", rows)
 
 
 def korthikanti() -> list[Published]:
@@ -136,6 +142,51 @@ def flash_attention() -> list[Published]:
     return found
 
 
+def hagemann() -> list[Published]:
+    """
+    Hagemann et al. (arXiv 2311.05610), the runs of their sweeps with sequence parallelism, from their repository.
+
+    Llama in bf16 under 1F1B and ZeRO-1, no recompute, FlashAttention-2 and a kernel for norms, 2,048 sequences of 2,048
+    tokens or 512 of 8,192. The software is not Megatron-LM. Their utilisations state a vocabulary of 128,000.
+    """
+    shapes = {
+        "13B": {"hidden": 5120, "layers": 40, "heads": 40, "ffn_hidden": 13824},
+        "30B": {"hidden": 6656, "layers": 60, "heads": 52, "ffn_hidden": 17920},
+        "65B": {"hidden": 8192, "layers": 80, "heads": 64, "ffn_hidden": 22016},
+    }
+    found = []
+    for (name, seq, gpus), runs in SWEPT.items():
+        for tp, pp, micro_batch, measured in runs:
+            batch = {"seq": seq, "micro_batch": micro_batch, "global_batch": 2048 if seq == 2048 else 512}
+            degrees = {"n_gpus": gpus, "tp": tp, "pp": pp, "dp": gpus // (tp * pp), "zero": 1, "recompute": "none"}
+            more = {"vocab": 128000, "sequence_parallel": tp > 1, "measured_s": measured}
+            found.append(Published("Hagemann et al. 2023", name, True, _row(shapes[name] | batch | degrees | more)))
+    return found
+
+
+SWEPT = {
+    ("13B", 2048, 32): (
+        *((1, 1, 1, 54.0), (1, 2, 1, 58.0), (1, 2, 2, 59.6), (2, 1, 1, 61.0)),
+        *((2, 1, 2, 61.1), (2, 2, 1, 66.3), (2, 2, 2, 65.0), (2, 2, 4, 67.5)),
+    ),
+    ("13B", 8192, 64): (
+        *((2, 2, 1, 34.8), (2, 4, 1, 35.8), (4, 1, 1, 37.0), (4, 2, 1, 38.8), (4, 4, 1, 40.8), (4, 4, 2, 41.1)),
+        *((8, 1, 1, 46.4), (8, 2, 1, 50.0), (8, 2, 2, 46.9), (8, 4, 1, 54.8), (8, 4, 2, 51.9)),
+    ),
+    ("30B", 2048, 64): (
+        *((1, 4, 1, 72.6), (2, 2, 1, 76.8), (2, 4, 1, 76.6), (2, 4, 2, 72.7), (4, 1, 1, 89.3), (4, 1, 2, 85.2)),
+        *((4, 2, 1, 85.5), (4, 2, 2, 81.1), (4, 2, 4, 83.1), (4, 4, 1, 87.7), (4, 4, 2, 82.2), (4, 4, 4, 77.6)),
+    ),
+    ("30B", 8192, 64): ((4, 2, 1, 84.4), (4, 4, 1, 85.7), (4, 8, 1, 86.2), (4, 16, 1, 86.2)),
+    ("65B", 2048, 64): (
+        *((2, 4, 1, 147.0), (2, 8, 1, 150.0), (4, 2, 1, 162.3), (4, 4, 1, 159.6), (4, 4, 2, 149.9)),
+        *((4, 8, 1, 166.4), (4, 8, 2, 156.4), (8, 2, 1, 192.5), (8, 2, 2, 178.6), (8, 4, 1, 198.1)),
+        *((8, 4, 2, 179.9), (8, 8, 1, 201.4), (8, 8, 2, 186.5)),
+    ),
+}
+"""Hagemann et al.'s seconds by model, tokens of a sequence and GPUs: tp, pp, micro-batch and step of every run."""
+
+
 def _row(values: dict[str, Any]) -> ConfigurationRow:
     usual = {"gpu": "a100-80gb", "seq": 2048, "vocab": 51200, "micro_batch": 1}
     if values.get("vpp", 1) > 1:
@@ -180,6 +231,25 @@ def rows() -> list[dict[str, Any]]:
     return table
 
 
+def sweep_rows() -> list[dict[str, Any]]:
+    """The table of sweeps: mean errors by micro-batch, and surprise and regret of the layout that prices pick."""
+    every, jobs = hagemann(), dict[tuple[str, int, int], list[tuple[int | None, float, float]]]()
+    for run, found in zip(every, predict_rows([run.row for run in every]), strict=True):
+        told = run.row.micro_batch, found.step_time_s or np.nan, run.row.measured_s or np.nan
+        jobs.setdefault((run.model, run.row.seq, run.row.n_gpus), []).append(told)
+    table = []
+    for (model, seq, gpus), runs in jobs.items():
+        of_batch = {b: [100 * (p / m - 1) for each, p, m in runs if each == b] for b in (1, 2, 4)}
+        picked, best = min(runs, key=lambda run: run[1]), min(measured for *_, measured in runs)
+        errors = {f"mean error at {b}": f"{np.mean(e):+.1f} %" if e else "-" for b, e in of_batch.items()}
+        more = {
+            "surprise": f"{100 * (picked[2] / picked[1] - 1):+.1f} %",
+            "regret": f"{100 * (picked[2] / best - 1):.1f} %",
+        }
+        table.append({"model": model, "tokens": seq, "GPUs": gpus, "layouts": len(runs), **errors, **more})
+    return table
+
+
 def expert_seconds(recompute: str, dispatcher: str) -> float:
     """
     Predicted seconds of 14 layers of DeepSeek-V3 and one for further tokens, 16 expert ranks on 64 H100.
@@ -211,10 +281,11 @@ def main() -> None:
     """Print the table and the mean error of every source."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experts", action="store_true")
+    parser.add_argument("--sweeps", action="store_true")
     parser.add_argument("--write-table", type=Path)
     options = parser.parse_args()
-    if options.experts:
-        print(as_table(expert_rows()))
+    if options.experts or options.sweeps:
+        print(as_table(expert_rows() if options.experts else sweep_rows()))
         return
     table = rows()
     text = as_table(table)

@@ -340,7 +340,7 @@ class _Search:
 
     def _result(self, stopped: StoppedBy | None) -> SearchResult:
         self._refining.state_witnesses()
-        self._best.put_in_order()
+        self._best.settle()
         return concluded(
             self._bounds.each,
             self._best.incumbent,

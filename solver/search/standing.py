@@ -8,7 +8,7 @@ The best plan of a search so far: every placement that is found is priced by the
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
 import numpy as np
@@ -61,17 +61,27 @@ class Best:
             bound.state = State.SOLVED
         return seconds
 
-    def put_in_order(self) -> None:
-        """Place the workers of the incumbent in the order of the devices, as launchers do, where it costs nothing."""
+    def settle(self) -> None:
+        """
+        Change the incumbent where it costs nothing: to sequence parallelism, and to the order of the devices.
+
+        Launchers place workers in the order of the devices. What sequence parallelism takes off the traffic between a
+        layer's parts has no price, so a plan without it may have the same price: 1 to 13 % more in measured steps.
+        """
         if self.incumbent is None:
             return
-        strategy, devices = self.incumbent.strategy, self.incumbent.devices
-        ordered = np.sort(devices, axis=None).reshape(devices.shape)
-        if np.array_equal(ordered, devices) or violations(self._problem, strategy, ordered):
-            return
-        seconds = float(step_time(self._problem, strategy, ordered).total)
-        if seconds <= self.incumbent.seconds:
-            self.incumbent = Incumbent(strategy=strategy, devices=ordered, seconds=seconds)
+        candidate = self.incumbent.strategy.candidate.changed(sequence_parallel=True)
+        if candidate in self._problem.candidates:
+            self._exchange(replace(self.incumbent.strategy, candidate=candidate), self.incumbent.devices)
+        devices = self.incumbent.devices
+        self._exchange(self.incumbent.strategy, np.sort(devices, axis=None).reshape(devices.shape))
+
+    def _exchange(self, strategy: Strategy, devices: Ints) -> None:
+        """Keep a plan that takes no longer than the incumbent."""
+        if not violations(self._problem, strategy, devices):
+            seconds = float(step_time(self._problem, strategy, devices).total)
+            if seconds <= self.seconds:
+                self.incumbent = Incumbent(strategy=strategy, devices=devices, seconds=seconds)
 
 
 ABOVE = 1 + 1e-9

@@ -56,9 +56,26 @@ def test_workers_stand_in_the_order_of_the_devices_where_it_costs_nothing(slow_p
     bound = CandidateBound(candidate=choice, state=State.OPEN, lower_bound=0.0, source=Source.BALANCE)
     best.take(bound, strategy(choice, 1, 2, 3, 4), np.array([0, 1, 3, 2]).reshape(4, 1, 1))
     before = best.seconds
-    best.put_in_order()
+    best.settle()
     assert best.incumbent is not None and best.seconds == pytest.approx(before, rel=1e-12)
     assert best.incumbent.devices.ravel().tolist() == ([0, 1, 3, 2] if slow_pair else [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(("fixed", "shared"), [({}, True), ({"sequence_parallel": False}, False)])
+def test_tensor_ranks_share_sequences_where_it_costs_nothing(fixed: dict[str, bool], shared: bool) -> None:
+    """Two tensor ranks take as long with sequence parallelism as without it, and a plan has it unless it is fixed."""
+    given = problem(cluster(1, 2), fixed={"pp": 1, "tp": 2, **fixed})
+    found = search(given, Limits()).incumbent
+    assert found is not None and found.strategy.candidate.sequence_parallel is shared
+    seconds = {each.candidate.sequence_parallel: each.lower_bound for each in search(given, Limits()).bounds}
+    assert seconds[shared] <= found.seconds
+    best = Best(given)
+    bound = CandidateBound(candidate=given.candidates[0], state=State.OPEN, lower_bound=0.0, source=Source.BALANCE)
+    layers = len(given.model.blocks)
+    before = best.take(bound, strategy(given.candidates[0], layers), np.array([0, 1]).reshape(1, 1, 2))
+    best.settle()
+    assert best.incumbent is not None and best.seconds <= before < np.inf
+    assert best.incumbent.strategy.candidate.sequence_parallel is shared
 
 
 @pytest.mark.parametrize("schedules", [["1f1b"], ["interleaved-1f1b"]])

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from benchmarks.published_steps import Published, expert_rows, flash_attention, korthikanti, megascale, priced
+from benchmarks.published_steps import (
+    Published,
+    expert_rows,
+    flash_attention,
+    hagemann,
+    korthikanti,
+    megascale,
+    priced,
+    sweep_rows,
+)
 
 
 def _errors(runs: list[Published]) -> list[float]:
@@ -26,6 +35,14 @@ def test_published_steps_with_attention_in_one_kernel_are_predicted_by_default(
     errors = _errors(runs)
     assert max(errors) < each
     assert np.mean(errors) < mean
+
+
+def test_sweeps_of_layouts_on_a100_are_predicted_and_the_fastest_is_picked() -> None:
+    """48 layouts of 13B to 65B: 6 % off in the mean, those of one sequence 4 %, and four of five picks are fastest."""
+    errors = [(run.row.micro_batch, error) for run, error in zip(hagemann(), _errors(hagemann()), strict=True)]
+    assert np.mean([error for _, error in errors]) < 0.06
+    assert np.mean([error for batch, error in errors if batch == 1]) < 0.045
+    assert sorted(line["regret"] for line in sweep_rows())[:4] == ["0.0 %"] * 4
 
 
 def test_prices_of_the_other_kind_of_attention_miss_long_sequences() -> None:
