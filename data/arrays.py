@@ -15,3 +15,5 @@ Flags = NDArray[np.bool_]
 """Truth values."""
 Bits = NDArray[np.uint64]
 """Sets of up to 64 elements, a bit each, and the state of a random generator."""
+Narrow = NDArray[np.signedinteger]
+"""Whole numbers of fewer bytes: a large graph is read as fast as memory gives it."""

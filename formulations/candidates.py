@@ -27,7 +27,7 @@ from taut.formulations.mechanisms.sequence_parallel import with_sequence_paralle
 from taut.formulations.mechanisms.shards import with_copies, with_zero
 from taut.formulations.mechanisms.unequal_replicas import with_unequal_replicas
 from taut.formulations.runs import is_within
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
+from taut.formulations.schedules.orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import FIELDS, Candidate, StrategySpace, Workload, fixable_value
 
 Expander = Callable[[Workload, Candidate], Iterator[Candidate]]

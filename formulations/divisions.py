@@ -32,7 +32,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Ints
 from taut.data.stack import ANY_DIVISION, Form
-from taut.formulations.schedules.plan_orders import ON_V
+from taut.formulations.schedules.orders import ON_V
 
 if TYPE_CHECKING:
     from taut.formulations.problem import PlanningProblem

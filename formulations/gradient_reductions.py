@@ -67,7 +67,7 @@ from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
-from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
+from taut.formulations.schedules.orders import ON_V, device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_traffic import (

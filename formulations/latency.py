@@ -11,7 +11,7 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 (2) hop(x, y, z) = latency + message / B^PP there and, where the latency model says so, back; T_PP[z] = max over y of
     the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
-    is order-priced, the makespan of that order (``taut.formulations.order_times``); where replicas divide the
+    is order-priced, the makespan of that order (``taut.formulations.order_division``); where replicas divide the
     batch unevenly (``taut.formulations.strategy`` (3)), m and h are the replica's;
 (4) end[0, z] = T_pipe[z], and end[x + 1, z] = end[x, z] - backward[x, z] - back[x, z]: the last micro-batch's backward
     pass goes from the last stage to the first. ``backward`` are seconds of the gradients by input and weights, with
@@ -35,10 +35,10 @@ from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.divisions import families_of, is_stated
 from taut.formulations.gradient_reductions import by_device, end_of_step, optimizer_by_stage
-from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
+from taut.formulations.order_division import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
-from taut.formulations.schedules.plan_orders import in_flight_counts
+from taut.formulations.schedules.orders import in_flight_counts
 from taut.formulations.sharding import exposed_by_worker
 from taut.formulations.strategy import Rule, Strategy, Violation
 from taut.formulations.tables.block_traffic import block_link

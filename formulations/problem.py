@@ -48,13 +48,10 @@ from taut.formulations.mechanisms.recompute import recompute_of
 from taut.formulations.mechanisms.shards import shard_terms
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.runs import beyond_seconds
-from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
+from taut.formulations.schedules.orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace, beside_chunks
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
-from taut.formulations.tables.memory import (
-    budgets,
-    in_flight,
-)
+from taut.formulations.tables.memory import budgets, in_flight
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.stage_tables import RangeFigures, StageTables
 from taut.formulations.terms import Load, Term, gradient_bytes

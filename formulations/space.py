@@ -8,7 +8,7 @@ A candidate has the fields of ``Candidate``. With D devices, global batch :math:
 (3) tp divides every layer (heads, key-value heads, feed-forward width), is at most ``max_tp``, and fits the nodes: it
     divides the size of every node, or is a multiple of the one size that all nodes share;
 (4) every layer has a price at (tp, cp, micro_batch) on every device type;
-(5) 1f1b and gpipe have vpp = 1. Every other schedule (``taut.formulations.schedules.plan_orders``) is a choice if it is
+(5) 1f1b and gpipe have vpp = 1. Every other schedule (``taut.formulations.schedules.orders``) is a choice if it is
     defined for pp and m, and pp * vpp <= L. A free vpp is at most ``max_vpp``, or at most ``max_even_vpp`` if it cuts
     the layers, or the layers with embedding and head, into equal chunks. Only the latency models ``step`` and
     ``pipette`` price these schedules. Schedules that split the backward pass exclude full recompute;
@@ -77,7 +77,7 @@ from taut.formulations.mechanisms.recompute import FIRST_LAYERS, SHARED_RECOMPUT
 from taut.formulations.mechanisms.sequence_parallel import SEQUENCE_PARALLEL
 from taut.formulations.mechanisms.shards import REPLICAS_OF_A_COPY, ZERO_STAGE
 from taut.formulations.mechanisms.unequal_replicas import UNEVEN_BATCH
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, GivenOrder
+from taut.formulations.schedules.orders import ORDER_PRICED, GivenOrder
 
 MOST_SEQUENCES = 10_000_000
 LayersKey = tuple[BlockShape, int, bool, float, bool]
@@ -305,7 +305,7 @@ class Candidate(_Hashed):
 
     @property
     def is_order_priced(self) -> bool:
-        """Whether the schedule's time is that of its order (``taut.formulations.schedules.plan_orders``)."""
+        """Whether the schedule's time is that of its order (``taut.formulations.schedules.orders``)."""
         return self.schedule in ORDER_PRICED
 
     @property
@@ -321,7 +321,7 @@ class Candidate(_Hashed):
 
     @property
     def order_key(self) -> OrderKey:
-        """What the order of the passes depends on (``taut.formulations.schedules.plan_orders``)."""
+        """What the order of the passes depends on (``taut.formulations.schedules.orders``)."""
         return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order
 
 

@@ -44,7 +44,7 @@ from scipy.optimize import linear_sum_assignment
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory import ParameterBytes
 from taut.data.model import ModelSpec
-from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.formulations.schedules.orders import device_of_chunk
 from taut.formulations.strategy import Strategy
 
 MOST_ASSIGNED = 4096

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from taut.data.arrays import Ints
-from taut.formulations.schedules.plan_orders import GivenOrder
+from taut.formulations.schedules.orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
@@ -128,7 +128,7 @@ class SearchResult:
 
     ``bounds`` has an entry for every candidate. ``orders`` were added to the problem's space during the search.
     ``relaxations`` are the bounds ``relaxation`` that were computed. ``history`` lists the changes of incumbent and
-    bound (``taut.solver.branch_and_bound.progress``). ``work`` counts refinements.
+    bound (``taut.solver.branch_and_bound.stop``). ``work`` counts refinements.
     """
 
     status: Status

@@ -32,7 +32,7 @@ from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ON_V
+from taut.formulations.schedules.orders import ON_V
 from taut.formulations.space import Candidate, beside_chunks
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.formulations.tables.memory import weigh_kept

@@ -20,7 +20,7 @@ import numpy as np
 from taut.data.arrays import Flags, Ints
 from taut.data.model import VOCABULARY_MULTIPLE
 from taut.data.stack import SCHEDULES
-from taut.formulations.schedules.plan_orders import ON_V, ORDER_PRICED
+from taut.formulations.schedules.orders import ON_V, ORDER_PRICED
 
 GPIPE = SCHEDULES.index("gpipe")
 ORDERED = np.array([kind in ORDER_PRICED for kind in SCHEDULES])

@@ -5,7 +5,7 @@ For stage x of every configuration the terms of ``taut.formulations.tables.memor
 
 (1) :math:`q_x` micro-batches in flight: :math:`\min(pp - x, m)` for 1F1B and m for GPipe; an order-priced schedule
     keeps :math:`\max_n \sum_c n_c a_c`, over the counts n of micro-batches in flight that its order goes through
-    (``taut.formulations.schedules.plan_orders`` (1));
+    (``taut.formulations.schedules.orders`` (13));
 (2) context ranks dividing the tokens, and sharing weights, gradients and states as replicas do under ZeRO.
 
 The bytes of a configuration are those of its fullest stage: the first one, which holds most micro-batches, or the
@@ -31,7 +31,7 @@ from taut.formulations.batch.configurations import (
     stage_of,
     table_parameters,
 )
-from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
+from taut.formulations.schedules.orders import device_of_chunk, in_flight_counts
 from taut.formulations.terms import MOMENTS, MemoryTerm, device_bytes
 
 MOST = 2.0**62

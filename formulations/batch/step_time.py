@@ -22,7 +22,7 @@ gradient reduction and of a gather at the stated links. Data of a row: prices :m
     (``taut.formulations.strategy`` (2)), elsewhere with the first and the last layer.
 (6) Of an order-priced schedule, for every pattern of hops of a configuration's replicas
     (``taut.formulations.batch.unit_seconds`` (5)) the order of its passes runs under the prices of the units
-    (``taut.formulations.order_times`` (1) to (3)). The step waits for the device and pattern whose end and reduction
+    (``taut.formulations.order_division`` (3) to (5)). The step waits for the device and pattern whose end and reduction
     (3) are last. The counts are those of the passes and transfers on a longest path to that end.
 
 With calibrated coefficients :math:`c_k` of the units' terms (``taut.formulations.batch.unit_seconds``)
@@ -62,7 +62,7 @@ from taut.formulations.batch.configurations import (
 from taut.formulations.batch.unit_seconds import Layouts, Machine, hop_seconds, layouts, pass_floors, pass_terms
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.gradient_reductions import BUCKET_PER_REPLICA, LEAST_BUCKET
-from taut.formulations.schedules.plan_orders import order_of
+from taut.formulations.schedules.orders import order_of
 from taut.formulations.schedules.recurrence import BACKWARD, critical_counts, execute
 
 INSIDE, BETWEEN, REDUCED, GATHERED, UNITS = 9, 10, 11, 12, 13

@@ -82,7 +82,7 @@ from taut.errors import DataError
 from taut.formulations.fields import Columns, Field, Fix, Runs, Sentence, Words, some_of_names
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 from taut.formulations.mechanisms.shards import held_bytes
-from taut.formulations.schedules.plan_orders import SPLIT
+from taut.formulations.schedules.orders import SPLIT
 from taut.formulations.terms import MemoryTerm, bytes_of_moment
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from taut.formulations.fields import (
     one_of_names,
     some_of_names,
 )
-from taut.formulations.schedules.plan_orders import SPLIT
+from taut.formulations.schedules.orders import SPLIT
 
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, StrategySpace, Workload

@@ -96,7 +96,7 @@ from taut.data.units import KIB, NANOSECONDS_PER_SECOND
 from taut.errors import FormulationError
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.partition import LaterStages, PartitionProblem
-from taut.formulations.schedules.plan_orders import CLOSED_FORM
+from taut.formulations.schedules.orders import CLOSED_FORM
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 

@@ -2,7 +2,7 @@ r"""
 One training step as a graph: what runs on which stream of which device, how long, and after what.
 
 Sets: tasks u; streams of a device: computation, tensor groups and context rings, messages of activations, messages of
-gradients, gradients and weights among replicas (``taut.formulations.simulation.operators``). A device stands for the
+gradients, gradients and weights among replicas (``taut.formulations.simulation.passes``). A device stands for the
 tensor and context ranks of one stage and replica, which run in step.
 Data: seconds :math:`\tau_u` by the evaluator's cost tables, link prices and rings; the order of the passes of every
 device.
@@ -70,27 +70,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Floats, Ints, Narrow
 from taut.errors import FormulationError
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.gradient_reductions import by_device, overlaps, reduction_seconds, tied_bytes, tied_seconds
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
-from taut.formulations.schedules.plan_orders import Order, passes_of
+from taut.formulations.schedules.orders import Order, passes_of
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.sharding import gather_slowdown
-from taut.formulations.simulation import operators
-from taut.formulations.simulation.operator_graph import (
-    Laid,
-    Narrow,
-    OperatorGraph,
-    Replicas,
-    Templates,
-    lay_out,
-    replicas_of,
-)
-from taut.formulations.simulation.operators import (
+from taut.formulations.simulation import passes as of_pass
+from taut.formulations.simulation.operator_graph import Laid, OperatorGraph, Replicas, Templates, lay_out, replicas_of
+from taut.formulations.simulation.passes import (
     BACK,
     FORTH,
     GATHER,
@@ -101,12 +93,10 @@ from taut.formulations.simulation.operators import (
     STREAMS,
     TIED,
     WHOLE,
-    Operator,
-    Prices,
-)
-from taut.formulations.simulation.passes import (
     Ended,
     Gathers,
+    Operator,
+    Prices,
     Tail,
     Template,
     appended,
@@ -120,7 +110,7 @@ from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_traffic import BlockLink
 from taut.formulations.terms import gathers_of, reductions_of
 
-KIND_OF = {INPUT_GRADIENT: operators.INPUT, WEIGHT_GRADIENT: operators.WEIGHT, BACKWARD: operators.BACKWARD}
+KIND_OF = {INPUT_GRADIENT: of_pass.INPUT, WEIGHT_GRADIENT: of_pass.WEIGHT, BACKWARD: of_pass.BACKWARD}
 """Kind of the computation of a pass that yields gradients."""
 
 Place = tuple[tuple[int, ...], BlockLink]
@@ -281,7 +271,7 @@ class _Maker:
             )
             # A pass has a task also where it takes no time, as an embedding's gradient by its input.
             self.units[key] = list(found) or [
-                Operator(0.0, KIND_OF.get(way, operators.FORWARD), WHOLE, layer, operators.COMPUTE)
+                Operator(0.0, KIND_OF.get(way, of_pass.FORWARD), WHOLE, layer, of_pass.COMPUTE)
             ]
         return [operator._replace(layer=layer) for operator in self.units[key]]
 

@@ -1,30 +1,53 @@
 r"""
-The tasks of a pass, with what gathers and scatters add, and the tasks that follow the passes of a step.
+Operators of a layer, the tasks of a pass over layers, and those that follow the passes of a step.
 
-Sets: units u = 1, ..., n of a pass, its layers in the order in which it runs them; :math:`C_u` the operators of a unit,
-one after another (``taut.formulations.simulation.operators`` (1) to (4)).
+The seconds of operators are the figures of the cost table and of the links, split into what runs at once. Sets: layers
+l; parts of a layer: attention and feed-forward part (MLP), and embedding and head beside the first and last layer;
+passes F, I, W, and B for I and W in one.
+Data: seconds of a layer by pass (``taut.data.costs``), traffic within blocks
+(``taut.formulations.tables.block_traffic``).
 
-(1) Without them a pass is the chain :math:`C_1, \dots, C_n`.
-(2) Under ZeRO-3 the weights of a unit are gathered before it, those of the next unit while it runs: gather
+(1) Attention takes the share :math:`\alpha_l` of a layer's seconds that it has of its FLOP, the MLP the rest, so that
+    both together take what the table says.
+(2) Each part ends in one all-reduce of the tensor group forward and one backward; under sequence parallelism in its
+    place a gather before the part and a scatter after it, half as long each. Keys and values pass the context ring
+    once before attention forward, and twice, with their gradients, after it backward, each for what attention does not
+    hide (``taut.formulations.tables.block_traffic`` (3)); all-to-alls of context ranks take their place, once each.
+(3) Recompute r adds :math:`I_r - I_{none}` seconds before the gradients of a layer: the whole forward pass with its
+    all-reduces, or attention's core; both with the context ring. What a table's row has less than none is 0.
+(4) Expert ranks exchange tokens before the MLP of a layer with experts and after it, in both passes. What its gradients
+    exchange takes half of its seconds before and behind, a combine forward as long, and a dispatch forward, or again,
+    the rest of its pass's: exactly where gradients are in one format, as they are but where tokens are gathered, and
+    in sum there. A block runs in step, so no exchange waits for another one. The all-reduces of such a layer differ
+    and take their mean each.
+
+An operator of a block takes what it takes on the block's slowest device type, as every part ends in a collective that
+waits for all.
+
+The units u = 1, ..., n of a pass are its layers in the order in which it runs them; :math:`C_u` are the operators of a
+unit, one after another, (1) to (4).
+
+(5) Without gathers and scatters a pass is the chain :math:`C_1, \dots, C_n`.
+(6) Under ZeRO-3 the weights of a unit are gathered before it, those of the next unit while it runs: gather
     :math:`G_{u+1}` starts when :math:`G_u` has ended and :math:`C_u` starts, and :math:`C_{u+1}` waits for it.
-(3) Under ZeRO-2 and 3 the gradients of a unit are scattered after it: :math:`S_u` starts when :math:`C_u` has ended and
+(7) Under ZeRO-2 and 3 the gradients of a unit are scattered after it: :math:`S_u` starts when :math:`C_u` has ended and
     the stream of its device is free, gathers first. A pass ends when its last scatter has.
-(4) A pass of a chunk sends its result when it ends, if the next chunk is on another device.
-(5) Gathers and scatters take pace from the units beside them: with G seconds of those beside unit u and
+(8) A pass of a chunk sends its result when it ends, if the next chunk is on another device.
+(9) Gathers and scatters take pace from the units beside them: with G seconds of those beside unit u and
     :math:`\sigma` of ``taut.formulations.sharding`` (2), its operators take
     :math:`\min(1 + \sigma G / C_u, 1 / (1 - \sigma))` times as long.
 
 Where every gather and scatter is shorter than the operators beside it, a pass takes what
 ``taut.formulations.sharding`` (2) says. After the passes
 
-(6) without overlap the gradients of a pipeline rank are reduced at once when its last pass has ended in every replica,
+(10) without overlap the gradients of a pipeline rank are reduced at once when its last pass has ended in every replica,
     in the seconds of ``taut.formulations.gradient_reductions`` (1).
-(7) With overlap the parameters of a chunk fill buckets in the order in which the last pass that yields its gradients
+(11) With overlap the parameters of a chunk fill buckets in the order in which the last pass that yields its gradients
     comes to them. A bucket is full with the part of a layer that brings it to :math:`\beta` parameters, and its
-    reduction, which takes its share of the seconds of (6), may start when that part has run in every replica and the
+    reduction, which takes its share of the seconds of (10), may start when that part has run in every replica and the
     bucket before on the rank is reduced.
-(8) First and last chunk exchange the gradients of a tied embedding when the last passes of both ranks have ended.
-(9) The norm of all gradients waits for all passes and reductions, and the optimizer of every device for the norm.
+(12) First and last chunk exchange the gradients of a tied embedding when the last passes of both ranks have ended.
+(13) The norm of all gradients waits for all passes and reductions, and the optimizer of every device for the norm.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,8 +55,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
-from taut.data.costs import LayerCost
+from taut.data.arrays import Floats, Ints, Narrow
+from taut.data.costs import RECOMPUTE, LayerCost
+from taut.data.layers.layer import LayerSpec
+from taut.errors import FormulationError
 from taut.formulations.gradient_reductions import (
     bucket_parameters,
     by_device,
@@ -43,48 +68,195 @@ from taut.formulations.gradient_reductions import (
     tied_seconds,
 )
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.schedules.orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD as WHOLE_BACKWARD
 from taut.formulations.schedules.recurrence import WEIGHT_GRADIENT
-from taut.formulations.simulation.operator_graph import Narrow
-from taut.formulations.simulation.operators import (
-    ATTENTION,
-    BACKWARD,
-    COMPUTE,
-    CONTEXT,
-    DATA,
-    EMBEDDING,
-    EXCHANGE,
-    FORWARD,
-    GATHER,
-    GROUP,
-    HEAD,
-    INPUT,
-    MLP,
-    NORM,
-    OPTIMIZER,
-    RECOMPUTED,
-    REDUCE,
-    SCATTER,
-    STREAMS,
-    TENSOR,
-    TIED,
-    TRAFFIC,
-    WEIGHT,
-    WHOLE,
-    LayerPrices,
-    Operator,
-    Prices,
-)
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_traffic import BlockLink
+from taut.formulations.tables.block_traffic import BlockLink, Traffic
+
+KINDS = (
+    "forward",
+    "recompute",
+    "input gradient",
+    "weight gradient",
+    "backward",
+    "tensor-parallel",
+    "context-parallel",
+    "send activations",
+    "send gradients",
+    "gather weights",
+    "scatter gradients",
+    "reduce gradients",
+    "reduce tied embedding",
+    "norm of gradients",
+    "optimizer",
+    "exchange tokens",
+)
+"""What a task does; a task's kind is its place here."""
+(FORWARD, RECOMPUTED, INPUT, WEIGHT, BACKWARD, TENSOR, CONTEXT, SEND, RETURN, GATHER, SCATTER) = range(11)
+REDUCE, TIED, NORM, OPTIMIZER, EXCHANGE = range(11, 16)
+
+PARTS = ("", "attention", "mlp", "embedding", "head")
+"""Which part of a layer a task belongs to; a task's part is its place here."""
+WHOLE, ATTENTION, MLP, EMBEDDING, HEAD = range(5)
+
+STREAMS = ("compute", "tensor-parallel", "send activations", "send gradients", "data-parallel")
+"""Streams of a device."""
+COMPUTE, GROUP, FORTH, BACK, DATA = range(5)
+
+
+class Operator(NamedTuple):
+    """Seconds, kind, part, layer and stream of a task."""
+
+    seconds: float
+    kind: int
+    part: int
+    layer: int
+    stream: int
+
+
+TRAFFIC = (
+    *("reduce", "reduce_back", "ring", "exchange", "exchange_again", "summed", "dispatch", "dispatch_again"),
+    "combine",
+)
+"""Prices of traffic within a block."""
+
+
+class LayerPrices(NamedTuple):
+    """
+    Seconds of one layer on a block, (1) to (4), and the ``share`` of them that attention has.
+
+    ``again`` is recompute; ``reduce`` and ``reduce_back`` one all-reduce forward and backward, ``ring`` one turn of
+    keys, ``exchange`` the all-to-alls of a pass, ``exchange_again`` and ``summed`` what selective recompute exchanges
+    and sums again; ``dispatch`` and ``dispatch_again`` tokens forward and again, ``combine`` other exchanges of them.
+    """
+
+    forward: float
+    again: float
+    input: float
+    weight: float
+    share: float
+    reduce: float
+    reduce_back: float
+    ring: float
+    exchange: float
+    exchange_again: float
+    summed: float
+    dispatch: float
+    dispatch_again: float
+    combine: float
+
+
+class Prices:
+    """Prices of the operators of a candidate; whether what is computed again communicates again, (3), is chosen."""
+
+    def __init__(self, problem: PlanningProblem, candidate: Candidate, *, recompute_communication: bool = True) -> None:
+        if problem.model.mtp_layers:
+            raise FormulationError("prediction of further tokens is not simulated, expected mtp_layers 0")
+        if problem.model.encoder and problem.model.encoder.ranks(candidate.tp) > 1:
+            raise FormulationError(
+                "an encoder on several tensor ranks is not simulated, expected tensor_parallel false"
+            )
+        self.problem, self.candidate = problem, candidate
+        self.recompute_communication = recompute_communication
+        #: Layers, with embedding and head where the end chunks may have none; the first of them is ``ahead`` parts on.
+        self.layers, self.ahead = problem.num_layers(candidate), candidate.end_parts
+        self.tables = problem.tables(candidate)
+        priced = problem.priced_layers(candidate)
+        names = [layer.kind for layer in priced.kinds]
+        at_ends = [None] * self.ahead
+        self._kind = [*at_ends, *(names.index(layer.kind) for layer in problem.model.blocks), *at_ends]
+        self._share = [attention_share(layer) for layer in priced.kinds]
+        types = problem.device_types
+        self._cost: dict[str, list[list[LayerCost]]] = {
+            r: [priced.prices(device, r) for device in types] for r in RECOMPUTE
+        }
+        self._edge = [priced.edges(device) for device in types]
+        #: Modules of selective recompute.
+        self.modules = frozenset(priced.modules or ("core_attn",))
+        self._traffic = [self.tables.forward.at(layer, layer + 1) for layer in range(self.layers)]
+        self._both: dict[str, list[Traffic]] = {
+            name: [self.tables.traffic.at(r, layer, layer + 1) for layer in range(self.layers)]
+            for r, name in enumerate(RECOMPUTE)
+        }
+
+    def layer(self, layer: int, recompute: str, types: tuple[int, ...], link: BlockLink) -> LayerPrices | None:
+        """Prices of a layer on a block of some device types and links, None of embedding and head."""
+        kind = self._kind[layer]
+        if kind is None:
+            return None
+        plain = [self._cost["none"][k][kind] for k in types]
+        chosen = [self._cost[recompute][k][kind] for k in types]
+        again = [max(c.input_grad - p.input_grad, 0.0) for c, p in zip(chosen, plain, strict=True)]
+        sent, both, chosen_both = self._traffic[layer], self._both["none"][layer], self._both[recompute][layer]
+        more, combine = chosen_both.less(both), _exchanged(both.less(sent), link) / 2
+        return LayerPrices(
+            forward=max(cost.forward for cost in chosen),
+            again=max(again),
+            input=max(cost.input_grad - more for cost, more in zip(chosen, again, strict=True)),
+            weight=max(cost.weight_grad for cost in chosen),
+            share=self._share[kind],
+            reduce=_summed(sent, link) / 2,
+            reduce_back=_summed(both.less(sent), link) / 2,
+            ring=float(sent.ring_seconds(link)),
+            exchange=float(sent.all_to_all_seconds(link)),
+            exchange_again=float(more.all_to_all_seconds(link)),
+            summed=max(_summed(more, link), 0.0),
+            dispatch=_exchanged(sent, link) - combine,
+            dispatch_again=_exchanged(more, link) - combine,
+            combine=combine,
+        )
+
+    def kind_of(self, layer: int) -> int | None:
+        """Number of a layer's kind."""
+        return self._kind[layer]
+
+    def edge(self, part: int, types: tuple[int, ...]) -> LayerCost:
+        """Seconds of embedding or head on the slowest of some device types."""
+        costs = [self._edge[k][0 if part == EMBEDDING else 1] for k in types]
+        return max(costs, key=lambda cost: cost.seconds)
+
+    def parameters(self, layer: int) -> list[tuple[int, int]]:
+        """Parts of a layer with their parameters on one tensor rank, in the order of the forward pass."""
+        tp, found, rest = self.candidate.tp, [], int(self.tables.parameters[layer, layer + 1])
+        if self._kind[layer] is not None:
+            spec = self.problem.model.blocks[layer - self.ahead]
+            mlp = spec.ffn_parameters(tp)
+            found = [(ATTENTION, spec.parameters(tp) - mlp), (MLP, mlp)]
+            rest -= spec.parameters(tp)
+        if layer == 0:
+            model = self.problem.model
+            own = min(model.edge_parameters(tp), rest)
+            found.insert(0, (EMBEDDING, own))
+            rest -= own
+        if layer == self.layers - 1:
+            found.append((HEAD, rest))
+        return found
+
+
+def _summed(sent: Traffic, link: BlockLink) -> float:
+    """Seconds of the all-reduces of tensor groups."""
+    return float(sent.group_bytes * link.inverse + sent.group_steps * link.latency)
+
+
+def _exchanged(sent: Traffic, link: BlockLink) -> float:
+    """Seconds of exchanges of tokens, (4)."""
+    moved = sent.near_bytes * link.near_inverse + sent.far_bytes * link.far_inverse
+    return float(moved + sent.expert_steps * link.expert_latency)
+
+
+def attention_share(layer: LayerSpec) -> float:
+    """Share of a layer's FLOP that attention has, (1)."""
+    return 1.0 - layer.ffn_flops() / layer.forward_flops()
+
 
 ENTRY, NONE = -2, -1
 """Places of tasks that stand for the start of the pass, and for nothing."""
 
 
 class Gathers(NamedTuple):
-    """Seconds of gathering a unit's weights and scattering its gradients by layer, and the slowdown, (5)."""
+    """Seconds of gathering a unit's weights and scattering its gradients by layer, and the slowdown, (9)."""
 
     gather: dict[int, float]
     scatter: dict[int, float]
@@ -112,7 +284,7 @@ class _Builder:
 
 
 def template(units: Iterable[list[Operator]], sent: Gathers, send: Operator | None) -> Template:
-    """Tasks of a pass over operators by unit, with gathers and scatters by layer and a result, (1) to (5)."""
+    """Tasks of a pass over operators by unit, with gathers and scatters by layer and a result, (5) to (9)."""
     made, every = _Builder(), list(units)
     gathers = [sent.gather.get(unit[0].layer, 0.0) for unit in every]
     ended = started = ENTRY
@@ -136,7 +308,7 @@ def template(units: Iterable[list[Operator]], sent: Gathers, send: Operator | No
 
 
 def _gather(made: _Builder, units: list[list[Operator]], gathers: list[float], u: int, start: int, stream: int) -> int:
-    """Gather of unit u, (2); none where it takes no time."""
+    """Gather of unit u, (6); none where it takes no time."""
     if gathers[u] <= 0.0:
         return NONE
     own = Operator(gathers[u], GATHER, WHOLE, units[u][0].layer, DATA)
@@ -150,7 +322,7 @@ def _scatter(made: _Builder, unit: list[Operator], sent: Gathers, ended: int, st
 
 
 def _slowed(unit: list[Operator], beside: float, slowdown: float) -> list[Operator]:
-    """Operators of a unit beside some seconds of gathers and scatters, (5)."""
+    """Operators of a unit beside some seconds of gathers and scatters, (9)."""
     whole = sum(operator.seconds for operator in unit)
     if not (slowdown > 0.0 and beside > 0.0 and whole > 0.0):
         return unit
@@ -296,7 +468,7 @@ class Ended(NamedTuple):
 
 
 def tail_of(problem: PlanningProblem, strategy: Strategy, devices: Ints, prices: Prices, ended: Ended) -> Tail:
-    """Tasks that follow the passes, (6) to (9), of devices (pp, dp, tp cp) and passes as they lie in the graph."""
+    """Tasks that follow the passes, (10) to (13), of devices (pp, dp, tp cp) and passes as they lie in the graph."""
     tail, pp = Tail([], []), strategy.candidate.pp
     pipelines = len(ended.templates)
     reductions = reduction_seconds(problem, strategy, devices)
@@ -329,7 +501,7 @@ def _stream(device: int, stream: int) -> int:
 
 
 def _reduce(tail: Tail, ended: Ended, buckets: list[tuple[float, list[int], int]], seconds: float, rank: int) -> None:
-    """Reductions of a rank's buckets, each a share of the seconds, one after another, (6) and (7)."""
+    """Reductions of a rank's buckets, each a share of the seconds, one after another, (10) and (11)."""
     before: list[int] = []
     for share, waits, layer in buckets:
         tail.operators.append(Operator(share * seconds, REDUCE, WHOLE, layer, _stream(rank, DATA)))
@@ -340,7 +512,7 @@ def _reduce(tail: Tail, ended: Ended, buckets: list[tuple[float, list[int], int]
 def _buckets(
     problem: PlanningProblem, strategy: Strategy, prices: Prices, ended: Ended, rank: int
 ) -> list[tuple[float, list[int], int]]:
-    """Buckets of a rank by the time at which they are full: share of its parameters, tasks, last layer, (7)."""
+    """Buckets of a rank by the time at which they are full: share of its parameters, tasks, last layer, (11)."""
     total = float(by_device(strategy, problem.tables(strategy.candidate).parameters)[rank])
     most, found = bucket_parameters(strategy.candidate), []
     for chunk in np.flatnonzero(ended.order.device == rank).tolist():

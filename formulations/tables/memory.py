@@ -12,7 +12,7 @@ gradient and optimizer state for each. Under ZeRO stage k or above :math:`d_k` d
     every micro-batch, so it keeps the stage's whole weights and gradients too (PyTorch's FSDP within a pipeline);
 (2) activations, or checkpoints under full recompute: :math:`q_x` times the bytes that stay of a micro-batch, with
     :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe. Under an order-priced schedule the order says how many
-    micro-batches a device holds (``taut.formulations.schedules.plan_orders`` (1));
+    micro-batches a device holds (``taut.formulations.schedules.orders`` (13));
 (3) workspace, logits and buffers: what recomputation, the loss and messages hold for a moment
     (``taut.formulations.tables.stage_tables``). Under stages 2 and 3 the gradients of a layer before the replicas sum
     them take the place of the logits if they are more; they come when the loss's copies are gone
@@ -75,7 +75,7 @@ from taut.errors import FormulationError
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.muon import Matrices, least_matrices, matrix_memory
 from taut.formulations.mechanisms.shards import shard_memory
-from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
+from taut.formulations.schedules.orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate, OrderKey
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import MOMENTS, MemoryTerm, bytes_in_passes, bytes_of_moment, device_bytes

@@ -34,8 +34,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.bounds.ring_members import MemberBound, has_members
-from taut.solver.layer_division.divide import Beside, Partition, Passed, pipeline_cases, solve_partition
-from taut.solver.layer_division.pairs import solve_pair
+from taut.solver.layer_division.divide import Beside, Partition, Passed, pipeline_cases, solve_pair, solve_partition
 
 
 def chunked(

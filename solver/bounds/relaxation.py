@@ -39,7 +39,7 @@ from taut.formulations.gradient_reductions import least_within
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ON_V, SPLIT
+from taut.formulations.schedules.orders import ON_V, SPLIT
 from taut.formulations.sharding import NO_GATHERS, GatherRates, gather_slowdown, pass_seconds
 from taut.formulations.space import Candidate
 from taut.formulations.terms import gradient_bytes

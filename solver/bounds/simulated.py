@@ -41,7 +41,7 @@ from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import SPLIT
+from taut.formulations.schedules.orders import SPLIT
 from taut.formulations.sharding import NO_GATHERS, pass_seconds
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate

@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from taut.solver.branch_and_bound.progress import History, Listener, Progress
-from taut.solver.branch_and_bound.stop import Stop
+from taut.solver.branch_and_bound.stop import History, Listener, Progress, Stop
 from taut.solver.result import CandidateBound, Limits, StoppedBy
 
 Item = TypeVar("Item")

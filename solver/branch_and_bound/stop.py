@@ -1,5 +1,5 @@
 """
-When a search ends: at an interrupt, a gap that is small enough, or a limit of seconds or of work.
+When a search ends: at an interrupt, a small gap, or a limit of seconds or of work; and what it tells of itself.
 
 A search asks for the reason between two refinements. A long refinement asks the stop itself, which knows the interrupt
 and the time alone. A part of a search has a stop of its own, ``within`` the one of the whole.
@@ -16,22 +16,26 @@ told.
 numba compiles a loop when it is first called and keeps the code for later processes, so a first run takes up to
 two minutes longer than the next. A time limit is one of work: the watch stands still from the start to the end of every
 compilation, whatever thread it runs in. Loading kept code is work.
+
+A search tells where it stands in one record, and keeps the history of these records. A long search changes its bound
+thousands of times. Of more than ``MOST`` moments the history drops every second one, whatever the clock says, so that
+two runs of the same work keep the same moments.
 """
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numba.core import event
 
 from taut.data.arrays import Flags
-from taut.solver.result import Limits, StoppedBy, relative_gap
+from taut.solver.result import CandidateBound, Limits, StoppedBy, relative_gap
 from taut.solver.signals import listening, search_began, was_interrupted
 
 COMPILING = "numba:compile"
@@ -229,3 +233,56 @@ class Stop:
             return StoppedBy.TIME
         over = self._limits.work_limit is not None and work >= self._limits.work_limit
         return StoppedBy.WORK if over else None
+
+
+MOST = 400
+"""Moments kept; a curve of 200 or more has no steps that the eye could tell from the whole."""
+
+
+class Progress(NamedTuple):
+    """
+    Where a search stands.
+
+    Seconds so far, value of the incumbent (infinite without one), lower bound (minus infinity without one), what was
+    done last in words, and units of work so far. Incumbent and bound are in the unit of what is searched. The list of
+    candidates with their bounds is the search's own, which changes; it is empty where a search shares none.
+    """
+
+    wall_s: float
+    incumbent: float
+    lower_bound: float
+    doing: str
+    work: int = 0
+    candidates: Sequence[CandidateBound] = ()
+
+
+Listener = Callable[[Progress], None]
+"""Called with where a search stands, again and again."""
+
+
+@dataclass(slots=True)
+class History:
+    """How the gap of one search closed: where it stood whenever the incumbent or the bound had changed."""
+
+    moments: list[Progress] = field(default_factory=list)
+
+    def note(self, moment: Progress) -> None:
+        """Keep a moment if incumbent or bound differ from the last one's."""
+        if self.moments and self.moments[-1][1:3] == moment[1:3]:
+            return
+        self.moments.append(moment)
+        if len(self.moments) > MOST:
+            # From the end, so that the last moment stays.
+            self.moments = self.moments[::-1][::2][::-1]
+
+    def as_dicts(self) -> tuple[dict[str, float | None], ...]:
+        """The moments of a search of step times as plain JSON values, None for what is unknown."""
+        return tuple(
+            {
+                "work": moment.work,
+                "wall_s": moment.wall_s,
+                "objective_s": moment.incumbent if math.isfinite(moment.incumbent) else None,
+                "lower_bound_s": moment.lower_bound if math.isfinite(moment.lower_bound) else None,
+            }
+            for moment in self.moments
+        )

@@ -26,7 +26,7 @@ from taut.data.analytic.hardware_flop import executed_flop
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import order_of as formula
+from taut.formulations.schedules.orders import order_of as formula
 from taut.solver.certificate.document import StrategySection, prices_of
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.layers import RECOMPUTE, rows_of_layers

@@ -31,7 +31,7 @@ from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step
 from taut.formulations.order_division import ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.runs import beyond
-from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.formulations.schedules.orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.candidate_bounds import chunked

@@ -43,7 +43,7 @@ from taut.formulations.meshes.step_time import MeshPlan, mesh_step
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.solver.branch_and_bound.best_first import BestFirst, OpenItems
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.meshes.bound import MeshBounds, Stage
 from taut.solver.result import SOLVED, Limits, Status, StoppedBy, relative_gap
 from taut.solver.signals import cut_short
@@ -72,11 +72,7 @@ def exchangeable(problem: PlanningProblem) -> list[tuple[int, int]]:
 
 
 def with_exchanges(
-    problem: PlanningProblem,
-    plan: MeshPlan,
-    pairs: list[tuple[int, int]],
-    incumbent: float,
-    late: Callable[[], object],
+    problem: PlanningProblem, plan: MeshPlan, pairs: list[tuple[int, int]], incumbent: float, late: Callable[[], object]
 ) -> Placed:
     """The best plan that exchanges of paired nodes come by, and its seconds, (8) and (9), unless it is ``late``."""
     step, tried = mesh_step(problem, plan), 0

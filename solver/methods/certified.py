@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.branch_and_bound.stop import Stopwatch
+from taut.solver.branch_and_bound.stop import Listener, Stopwatch
 from taut.solver.methods.named import Method, Outcome
 from taut.solver.result import (
     OPTIMALITY_GAP,

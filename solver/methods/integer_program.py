@@ -3,7 +3,7 @@ Strategy by the integer program, placement by quadratic assignment: logic-based 
 
 Let :math:`b_c` be the best bound known of candidate c, and J the step time of the best plan.
 
-(0) The first J is the step time of HETHUB's plan (``taut.solver.methods.baselines.hethub``); of its tree the candidates
+(0) The first J is the step time of HETHUB's plan (``taut.solver.methods.baselines``); of its tree the candidates
     are arranged by ascending bound, and none that cannot be better than what is at hand.
 (1) Master: of the candidates with the least :math:`b_c` the strategy of least seconds z, whatever its placement
     (``taut.solver.methods.strategy_choice``); its memory rows hold a learned memory model as any other
@@ -38,21 +38,13 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.branch_and_bound.best_first import BestFirst
-from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.branch_and_bound.stop import Stopping, never
+from taut.solver.branch_and_bound.stop import Listener, Stopping, never
 from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder
-from taut.solver.methods.baselines.hethub import arranged, considered
-from taut.solver.methods.baselines.rules import quickest
+from taut.solver.methods.baselines import arranged, considered, quickest
 from taut.solver.methods.named import Outcome
 from taut.solver.methods.quadratic_placement import SolvedAssignment, anneal_from, assign, place_quadratic
-from taut.solver.methods.strategy_choice import (
-    MOST_CANDIDATES,
-    Backend,
-    Choice,
-    StrategyPool,
-    best_strategy,
-)
+from taut.solver.methods.strategy_choice import MOST_CANDIDATES, Backend, Choice, StrategyPool, best_strategy
 from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.search import search

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.result import CandidateBound, Incumbent, Limits
 
 SEARCH = "branch-and-bound"
@@ -16,16 +16,7 @@ SEARCH = "branch-and-bound"
 SIMULATED = "simulated"
 """The best candidates at the prices of ``step``, ranked by their simulated time."""
 PROGRAMS = {"cp-sat": "solve_cpsat", "cbc": "solve_cbc"}
-BASELINES = {
-    "megatron": ("rules", "megatron"),
-    "amp": ("amp", "amp"),
-    "pipette": ("rules", "pipette"),
-    "hethub": ("hethub", "hethub"),
-    "varuna": ("rules", "varuna"),
-    "fsdp": ("rules", "fsdp"),
-    "random": ("rules", "random_search"),
-}
-"""Module and function of every baseline."""
+BASELINES = ("megatron", "amp", "pipette", "hethub", "varuna", "fsdp", "random")
 MESHES = "meshes"
 """Plans of meshes alone, which are no method of this folder either (``taut.solver.meshes``)."""
 NAMES = (SEARCH, MESHES, SIMULATED, *PROGRAMS, *BASELINES)
@@ -65,8 +56,9 @@ def method_of(name: str) -> Method:
 
         return simulated
     if name in BASELINES:
-        module, function = BASELINES[name]
-        found: Method = getattr(import_module(f"taut.solver.methods.baselines.{module}"), function)
+        from taut.solver.methods import baselines
+
+        found: Method = getattr(baselines, "random_search" if name == "random" else name)
         return found
     from taut.solver.methods.integer_program import by_program
 

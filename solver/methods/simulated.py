@@ -19,7 +19,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import not_simulated
 from taut.formulations.space import FIXES, Candidate, fixable_value
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.methods.named import Outcome
 from taut.solver.result import Incumbent, Limits, SearchResult, State, relative_gap
 from taut.solver.search.search import search

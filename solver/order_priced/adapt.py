@@ -21,8 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from taut.formulations.order_division import ChunkProblem
-from taut.formulations.schedules.orders import words_of
-from taut.formulations.schedules.plan_orders import as_schedule, order_of
+from taut.formulations.schedules.orders import as_schedule, order_of, words_of
 from taut.formulations.schedules.schedule import ScheduleProblem, canonical_schedule, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division

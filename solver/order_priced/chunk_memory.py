@@ -30,7 +30,7 @@ from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.order_division import bytes_of_alike, summed_figures
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
+from taut.formulations.schedules.orders import ON_V, device_of_chunk
 from taut.formulations.space import Candidate, OrderKey
 from taut.formulations.tables.memory import held_counts
 from taut.solver.order_priced.layer_bounds import beyond_one, cases_of, linear_layers

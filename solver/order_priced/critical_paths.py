@@ -24,7 +24,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import Warming, jit
-from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.schedules.orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, WEIGHT_GRADIENT, execute
 
 _TIE = 1e-9

@@ -57,8 +57,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.order_division import ChunkProblem, SlowDevices
-from taut.formulations.order_times import pipeline_ends
+from taut.formulations.order_division import ChunkProblem, SlowDevices, pipeline_ends
 from taut.solver.order_priced.master_rows import MasterRows
 from taut.solver.order_priced.staircases import WAYS_IN, WAYS_OUT, ends_of_paths, is_interleaved, mix
 

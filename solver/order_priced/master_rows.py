@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.order_division import ChunkProblem
-from taut.formulations.order_times import pipeline_ends
+from taut.formulations.order_division import ChunkProblem, pipeline_ends
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, critical_path, device_paths, stated_path
 from taut.solver.order_priced.pricing import ChunkCosts

@@ -20,7 +20,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import step_time
-from taut.formulations.order_times import candidate_order
+from taut.formulations.order_division import candidate_order
 from taut.formulations.placement import FoundPlacement, PlacementProblem
 from taut.solver.placement.annealing.starts import starts
 

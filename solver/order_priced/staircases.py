@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.schedules.plan_orders import Order, order_of
+from taut.formulations.schedules.orders import Order, order_of
 
 WAYS_IN, WAYS_OUT = 2, 3
 """Entry by the model's end or by the device's own passes; exit by the model's end, by own passes, or with the last."""

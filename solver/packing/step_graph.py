@@ -71,9 +71,9 @@ from taut.data.costs import RECOMPUTE, Key
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.formulations.latency import step_time
-from taut.formulations.order_times import candidate_order, replica_seconds
+from taut.formulations.order_division import candidate_order, replica_seconds
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import Order, device_of_chunk
+from taut.formulations.schedules.orders import Order, device_of_chunk
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy

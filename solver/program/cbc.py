@@ -36,7 +36,7 @@ import pulp
 from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.errors import SolverError
 from taut.formulations.program.program import Row, StrategyProgram
-from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import Listener, Progress
 from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.result import Status
 

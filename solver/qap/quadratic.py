@@ -70,8 +70,7 @@ from scipy.optimize import linear_sum_assignment
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment import CostGrid, QuadraticAssignment, cost_grid
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.branch_and_bound.stop import Listener, Progress, interrupt_requested
 from taut.solver.qap.branch_and_bound import AutomorphismGroup, BranchAndBound, cutoff
 from taut.solver.qap.forest_bound import MOST_CHOICES, choices, forest_bounds, forest_of, is_sparse, slack_of, solutions
 from taut.solver.qap.hahn_grant import LawlerForm, ascent, gilmore_lawler, lawler_form, scale_of

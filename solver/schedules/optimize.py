@@ -48,8 +48,7 @@ from taut.formulations.schedules.schedule import (
     timetable,
     v_shape,
 )
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.branch_and_bound.stop import Listener, Progress, interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
 from taut.solver.schedules.disjunctive_graph import (
     DisjunctiveGraph,

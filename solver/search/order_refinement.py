@@ -37,7 +37,7 @@ import numpy as np
 from taut.data.units import KIB
 from taut.formulations.order_division import ROUNDING, ChunkProblem, SlowDevices
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
+from taut.formulations.schedules.orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked

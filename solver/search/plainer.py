@@ -34,8 +34,7 @@ from taut.formulations.plainer import (
 )
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
+from taut.solver.branch_and_bound.stop import Listener, Progress, Stopwatch, interrupt_requested
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy
 from taut.solver.search.conclusion import with_incumbent
 from taut.solver.search.search import search

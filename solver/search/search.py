@@ -31,20 +31,11 @@ from typing import Any, TypeVar
 
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import GivenOrder
+from taut.formulations.schedules.orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.best_first import BestFirst
-from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.result import (
-    OPTIMALITY_GAP,
-    CandidateBound,
-    Incumbent,
-    Limits,
-    SearchResult,
-    Source,
-    State,
-    StoppedBy,
-)
+from taut.solver.branch_and_bound.stop import Listener
+from taut.solver.result import OPTIMALITY_GAP, CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
 from taut.solver.search.conclusion import Bounds, concluded
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Best, Priority, turn

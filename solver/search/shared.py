@@ -21,11 +21,10 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import GivenOrder
+from taut.formulations.schedules.orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.best_first import BestFirst
-from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.branch_and_bound.stop import Stopwatch
+from taut.solver.branch_and_bound.stop import Listener, Stopwatch
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State
 from taut.solver.search.conclusion import concluded

@@ -28,8 +28,7 @@ from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
 from taut.planning.request import PlanRequest, check_search
 from taut.planning.resolve import planning_problem
-from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.branch_and_bound.stop import Listener, interrupt_requested
 from taut.solver.certificate.document import by_replica, devices_of, problem_of, strategy_of
 from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder

@@ -38,7 +38,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.resolve import planning_problem
-from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import Listener, Progress
 from taut.solver.certificate.node_counts import NAME
 from taut.solver.certificate.write import Searched, node_counts_section, plan_document
 from taut.solver.result import Limits, SearchResult, Status, StoppedBy, relative_gap

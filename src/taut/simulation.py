@@ -33,10 +33,9 @@ from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.meshes.step_time import MeshPlan, MeshTimeline, mesh_step, mesh_timeline
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.recurrence import FORWARD
-from taut.formulations.simulation.exposure import ACTIVITIES, Held, activity_seconds, memory_curves
 from taut.formulations.simulation.graph import operator_graph
-from taut.formulations.simulation.operator_graph import OperatorGraph
-from taut.formulations.simulation.operators import KINDS, STREAMS
+from taut.formulations.simulation.operator_graph import ACTIVITIES, Held, OperatorGraph, activity_seconds, memory_curves
+from taut.formulations.simulation.passes import KINDS, STREAMS
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.memory import stage_memory
 from taut.planning.options import PlanOptions

@@ -18,7 +18,7 @@ from taut.formulations.gradient_reductions import (
     overlaps,
     tied_bytes,
 )
-from taut.formulations.order_times import chunk_pipelines
+from taut.formulations.order_division import chunk_pipelines
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy

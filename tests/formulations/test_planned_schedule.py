@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from taut.formulations.latency import memory_bytes, violations
-from taut.formulations.order_times import chunk_pipelines
-from taut.formulations.schedules.plan_orders import ORDER_PRICED
+from taut.formulations.order_division import chunk_pipelines
+from taut.formulations.schedules.orders import ORDER_PRICED
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.schedule import violations as order_violations
 from taut.formulations.tables.memory import stage_memory

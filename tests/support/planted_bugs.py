@@ -22,14 +22,7 @@ from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.errors import TautError
 from taut.formulations import candidates as enumerated
-from taut.formulations import (
-    gradient_reductions,
-    latency,
-    links,
-    order_times,
-    rings,
-    sharding,
-)
+from taut.formulations import gradient_reductions, latency, links, order_division, rings, sharding
 from taut.formulations.mechanisms import offload, shards
 from taut.formulations.partition import Crossing
 from taut.formulations.problem import PlanningProblem
@@ -45,7 +38,7 @@ from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import SPLIT, Case, Choice, of_parts
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.layer_division import divide, pairs
+from taut.solver.layer_division import divide
 from taut.solver.placement.exact import enumerate as every_placement
 from taut.solver.placement.exact import joint, node_slots
 from taut.solver.result import Limits
@@ -227,7 +220,7 @@ BUGS: dict[str, Patch] = {
     ),
     "nodes hold half of the groups": _changed(least_rings, "groups_of_node", lambda found, *_: max(found // 2, 1)),
     "ring of bounds +30 %": _scaled(least_rings, "ring_per_byte", 1.3),
-    "orders 10 % short": _scaled(order_times, "spans", 0.9),
+    "orders 10 % short": _scaled(order_division, "spans", 0.9),
     "keys and values sent for nothing": _changed(block_traffic, "traffic_tables", _no_keys),
     "contexts of bounds at half the rate": _changed(
         block_traffic, "best_block", lambda found, *_: found._replace(context_inverse=2 * found.context_inverse)
@@ -267,7 +260,7 @@ BUGS: dict[str, Patch] = {
     "rings of mixed stages tripled": _scaled(least_rings, "least_mixed_rings", 3.0),
     "ten more hops where stage 0 fills its nodes": _changed(least_hops, "hops_of_others", lambda found, *_: found + 10),
     "hops between alike nodes ten times as long": _scaled(node_slots, "most_hops", 10.0),
-    "an all-slow pipeline beside another +30 %": _scaled(pairs, "solve_pair", 1.3),
+    "an all-slow pipeline beside another +30 %": _scaled(divide, "solve_pair", 1.3),
 }
 
 

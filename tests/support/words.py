@@ -3,7 +3,7 @@
 import numpy as np
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import GivenOrder
+from taut.formulations.schedules.orders import GivenOrder
 
 
 def random_words(pp: int, m: int, rng: np.random.Generator) -> tuple[str, ...]:

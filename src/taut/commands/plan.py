@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from taut.frontier.resources import ResourceFront
     from taut.planning.request import PlanRequest
     from taut.planning.stack_price import StackPrice
-    from taut.solver.branch_and_bound.progress import Listener
+    from taut.solver.branch_and_bound.stop import Listener
 
 
 @takes_request

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import heard_at_compilation
+from taut.solver.branch_and_bound.stop import Listener, Progress, heard_at_compilation
 from taut.solver.result import relative_gap
 from taut.words import percent
 

@@ -46,7 +46,7 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.planning.solve import plan_one_degree
 from taut.planning.stack import schedules_of, stack_of
 from taut.planning.stated import Stated, stated_configuration
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.certificate.document import devices_of, strategy_of
 
 LAYERS = "layers"

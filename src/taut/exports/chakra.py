@@ -41,7 +41,7 @@ from taut.formulations.gradient_reductions import by_device, tied_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
 from taut.formulations.simulation.graph import operator_graph
-from taut.formulations.simulation.operators import (
+from taut.formulations.simulation.passes import (
     CONTEXT,
     EXCHANGE,
     GATHER,

@@ -25,7 +25,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.solve import plan_one_degree, plan_request
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.certificate.document import prices_of, problem_of
 from taut.solver.methods.named import MESHES
 

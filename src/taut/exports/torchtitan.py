@@ -20,7 +20,7 @@ from taut.exports.architecture import NODE
 from taut.exports.job import Job
 from taut.files import template
 from taut.formulations.degrees import divides_kv
-from taut.formulations.schedules.plan_orders import ON_V, passes_of
+from taut.formulations.schedules.orders import ON_V, passes_of
 from taut.quoting import plain_word, python_literal
 from taut.schedules.reading import orders_csv
 from taut.solver.certificate.document import strategy_of

@@ -53,8 +53,7 @@ from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.resolve import planning_problem
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.branch_and_bound.stop import Listener, Progress, interrupt_requested
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, Limits, SearchResult, State, Status, StoppedBy, relative_gap
 from taut.solver.search.search import search

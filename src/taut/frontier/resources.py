@@ -24,7 +24,7 @@ from taut.frontier.epsilon_constraint import pareto
 from taut.frontier.frontier import Frontier, FrontierPoint, rounded_down, rounded_up
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.provisioning import Goal, check_alike, counts_of, steps_of
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.words import csv_text, percent, text_table
 
 

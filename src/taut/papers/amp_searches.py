@@ -34,8 +34,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.papers.amp import SETTINGS, AmpExperiment
 from taut.papers.compared import Asked, Compared, legend, posed, rows_of, times, with_bound
-from taut.solver.methods.baselines.amp import amp_trials, dominoes
-from taut.solver.methods.baselines.rules import configuration, plain_candidates
+from taut.solver.methods.baselines import amp_trials, configuration, dominoes, plain_candidates
 from taut.solver.methods.named import method_of
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import even_strategy, priced, simple_plan

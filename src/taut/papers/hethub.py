@@ -9,7 +9,7 @@ r the throughput of a device in the mixed cluster, the paper reports
 the share of the throughput that the types have apart. Ours are priced as follows. A device of type i is so fast that
 the paper's plan for ten nodes of its type alone, ten even stages without tensor parallelism, has the published
 throughput. In the mixed cluster, with the paper's number of stages, are set side by side: even stages; stages by
-HETHUB's rule of load balance (``taut.solver.methods.baselines.hethub``); the best plan of the space; and (1) of its
+HETHUB's rule of load balance (``taut.solver.methods.baselines``); the best plan of the space; and (1) of its
 lower bound. It may be above one, since the best plan need not be as even as those of the types alone.
 
 Figure 6 a is of Llama 2 7B: (2) tokens a second of a device by HETHUB's rule with 12 stages on one node of AMD and five
@@ -45,8 +45,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.papers.compared import CUT_OFF, Asked, is_cut_off, legend, posed, rows_of
 from taut.solver.certificate.document import communication_gap
 from taut.solver.certificate.write import paid
-from taut.solver.methods.baselines.hethub import arranged, hethub
-from taut.solver.methods.baselines.rules import plain_candidates, quickest
+from taut.solver.methods.baselines import arranged, hethub, plain_candidates, quickest
 from taut.solver.result import Incumbent, Limits, SearchResult
 from taut.solver.search.search import search
 from taut.solver.simple_plans import simple_plan

@@ -33,8 +33,7 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.papers.compared import Asked, Compared, legend, posed, rows_of, times, with_bound
 from taut.solver.bounds.simulated import simulated_seconds
-from taut.solver.methods.baselines.amp import amp_strategies
-from taut.solver.methods.baselines.rules import configurations, plain_candidates, tried
+from taut.solver.methods.baselines import amp_strategies, configurations, plain_candidates, tried
 from taut.solver.methods.named import Outcome, method_of
 from taut.solver.result import Limits
 from taut.solver.simple_plans import priced, simple_plan

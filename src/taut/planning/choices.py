@@ -46,7 +46,7 @@ from taut.formulations.mechanisms.recompute import OF_ALL_STAGES as RECOMPUTE
 from taut.formulations.mechanisms.shards import check_copies, check_groups
 from taut.formulations.mechanisms.unequal_replicas import check_uneven
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, is_defined
+from taut.formulations.schedules.orders import ORDER_PRICED, is_defined
 from taut.formulations.space import FIXES, fixable_value
 
 OF_ALL_STAGES = RECOMPUTE | OFFLOAD

@@ -18,7 +18,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import resolved_problem
 from taut.planning.stack import stack_of
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.certificate.write import mesh_document
 from taut.solver.meshes.search import search_meshes
 from taut.solver.result import Status

@@ -9,7 +9,7 @@ from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Stack
 from taut.errors import FieldError
 from taut.formulations.mechanisms.offload import SHARES, ActivationOffload, OptimizerOffload
-from taut.formulations.schedules.plan_orders import SPLIT
+from taut.formulations.schedules.orders import SPLIT
 from taut.formulations.space import StrategySpace
 from taut.planning.request import PlanRequest
 

@@ -31,7 +31,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.certificate.document import with_other_space
 from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.infeasibility.diagnosis import diagnose

@@ -18,7 +18,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.stack import stack_of
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.meshes.search import search_meshes
 from taut.solver.search.search import search
 

@@ -12,7 +12,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.units import KIB
-from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.formulations.schedules.orders import device_of_chunk
 from taut.solver.certificate.document import AnyDocument, DocumentFrame, MeshDocument, PlanDocument, StrategySection
 
 #: Ranges of devices equally far apart that are written out: a table of 80 columns has room for four.

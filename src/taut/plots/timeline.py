@@ -14,7 +14,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import GIB
 from taut.formulations.schedules.recurrence import FORWARD, WEIGHT_GRADIENT
-from taut.formulations.simulation.operators import KINDS, STREAMS
+from taut.formulations.simulation.passes import KINDS, STREAMS
 from taut.plots.plan import HOP, new_axes
 from taut.plots.schedule import (
     BLUE,

@@ -40,7 +40,7 @@ from taut.formulations.batch.configurations import Configurations, even_division
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.formulations.runs import EXPERTS
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
+from taut.formulations.schedules.orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.settings import (
     Given,

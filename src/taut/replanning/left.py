@@ -38,7 +38,7 @@ from taut.formulations.degrees import divisors
 from taut.formulations.links import Links
 from taut.formulations.mechanisms.empty_ends import ENDS
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import is_defined
+from taut.formulations.schedules.orders import is_defined
 from taut.formulations.space import Candidate
 from taut.solver.result import CandidateBound
 

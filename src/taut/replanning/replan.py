@@ -19,7 +19,7 @@ from taut.data.units import GIGABIT
 from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.mechanisms.shards import unshared
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.formulations.schedules.orders import device_of_chunk
 from taut.formulations.space import FIXES, fixable_value
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
@@ -36,7 +36,7 @@ from taut.replanning.left import (
     slowed_costs,
 )
 from taut.replanning.result import Answer, Replanned
-from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import Listener, Progress
 from taut.solver.certificate.document import by_replica, devices_of, problem_of, strategy_of
 from taut.solver.certificate.write import plan_document
 from taut.solver.ladder.ladder import Ladder

@@ -1,7 +1,7 @@
 """
 A search on a live page: incumbent and bound over time, how many candidates are open, and which degrees they have.
 
-(1) The search reports its state (``taut.solver.branch_and_bound.progress``). Every ``LOOK_S`` seconds, or after ten
+(1) The search reports its state (``taut.solver.branch_and_bound.stop``). Every ``LOOK_S`` seconds, or after ten
     times as long as a look takes, the candidates are counted: a candidate is open while its bound is below the
     incumbent and no plan of it is known to be its best.
 (2) The page asks this process for its figures twice a second. They are drawn here, so the page loads nothing else, and
@@ -24,7 +24,7 @@ from itertools import cycle
 from taut.plots.plan import HOP, SHADES
 from taut.reports.page.figures import BARS, Moments, Points, gap_figure, steps_figure
 from taut.reports.page.markup import POLICY, box, document, drawing, label, section, text
-from taut.solver.branch_and_bound.progress import History, Listener, Progress
+from taut.solver.branch_and_bound.stop import History, Listener, Progress
 from taut.solver.result import CandidateBound, State, relative_gap
 from taut.words import percent
 

@@ -30,8 +30,7 @@ from taut.formulations.schedules.schedule import PlacedProblem, Schedule, Timeta
 from taut.formulations.schedules.stages import CHUNKS, Stages
 from taut.planning.request import check_search
 from taut.schedules.found import Compared, FoundSchedule
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.branch_and_bound.stop import Listener, Progress, interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP
 from taut.solver.schedules.kinds import KINDS, build
 from taut.solver.schedules.lower_bound import ScheduleBound, certificate, lower_bound

@@ -13,8 +13,8 @@ one B: PyTorch runs it faster than its halves, and no pass starts later than bef
 ``taut.formulations.schedules.schedule``.
 
 The pipeline schedule that a plan runs is a problem of its own. With the times of a plan's slowest replica
-(``taut.formulations.order_times`` (1), (2)) in seconds and, for chunk c under its recompute, the bytes :math:`a_c` that
-a forward pass keeps until the end of the backward pass, the order of the plan holds :math:`\text{peak}_d` bytes of
+(``taut.formulations.order_division`` (3), (4)) in seconds and, for chunk c under its recompute, the bytes :math:`a_c`
+that a forward pass keeps until the end of the backward pass, the order of the plan holds :math:`\text{peak}_d` bytes of
 activations on device d. What the device has for them is
 
 .. math:: M_d = \max(0, \text{peak}_d + \text{budget}_d - \text{need}_d), \tag{1}
@@ -38,9 +38,9 @@ from taut.data.spec import shorten
 from taut.errors import DataError
 from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.meshes.step_time import mesh_timeline
-from taut.formulations.order_times import candidate_order, replica_seconds
+from taut.formulations.order_division import candidate_order, replica_seconds
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import CLOSED_FORM, ON_V, as_schedule, device_of_chunk
+from taut.formulations.schedules.orders import CLOSED_FORM, ON_V, as_schedule, device_of_chunk
 from taut.formulations.schedules.recurrence import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import LETTERS, PlacedProblem, Schedule, ScheduleProblem, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages, device_map

@@ -20,8 +20,7 @@ from taut.data.suggest import one_of
 from taut.errors import FieldError, InfeasibleError
 from taut.formulations.jobs.problem import OBJECTIVES, Objective, violations
 from taut.sharing.instance import HOUR, PLANS, Instance, Told, instance
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.branch_and_bound.stop import Listener, Progress, interrupt_requested
 from taut.solver.jobs.bounds import JobsBound, lower_bound
 from taut.solver.jobs.simulate import Failures
 from taut.solver.jobs.solve import NAMES, Found, solve_jobs

@@ -21,7 +21,7 @@ from taut.formulations.batch.step_time import StepForm, step_form
 from taut.formulations.batch.unit_seconds import Machine
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
+from taut.formulations.schedules.orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
 from tests.support.blocks import blocks

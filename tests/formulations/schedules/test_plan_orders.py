@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from taut.data.stack import SCHEDULES
 from taut.errors import FormulationError
 from taut.formulations.latency import memory_bytes, step_time, violations
-from taut.formulations.order_times import spans
-from taut.formulations.schedules.plan_orders import (
+from taut.formulations.order_division import spans
+from taut.formulations.schedules.orders import (
     ORDER_PRICED,
     SPLIT,
     as_schedule,

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError, FormulationError
-from taut.formulations.schedules.orders import orders_of, words_of
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, as_schedule, in_flight_counts, order_of
+from taut.formulations.schedules.orders import (
+    ORDER_PRICED,
+    as_schedule,
+    in_flight_counts,
+    order_of,
+    orders_of,
+    words_of,
+)
 from taut.formulations.schedules.schedule import Schedule, timetable
 from taut.formulations.space import StrategySpace
 from tests.formulations.schedules.test_plan_orders import pipeline, scheduled, shapes

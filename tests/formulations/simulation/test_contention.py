@@ -10,7 +10,7 @@ from taut.errors import FormulationError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import CardFlows, operator_graph, shared_seconds
 from taut.formulations.simulation.operator_graph import children
-from taut.formulations.simulation.operators import RETURN, SEND
+from taut.formulations.simulation.passes import RETURN, SEND
 from tests.formulations.simulation.test_graph import devices_of, random_case, seconds
 from tests.support.small import candidate, cluster, in_order, model, problem, strategy
 

@@ -9,9 +9,9 @@ from taut.data.costs import RECOMPUTE
 from taut.errors import FormulationError
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.exposure import ACTIVITIES, activity_seconds
 from taut.formulations.simulation.graph import operator_graph
-from taut.formulations.simulation.operators import KINDS
+from taut.formulations.simulation.operator_graph import ACTIVITIES, activity_seconds
+from taut.formulations.simulation.passes import KINDS
 from taut.formulations.strategy import Division, Strategy
 from tests.support.blocks import blocks
 from tests.support.expert_ranks import SECONDS, with_expert_ranks, with_expert_shards

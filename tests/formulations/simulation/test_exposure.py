@@ -9,9 +9,9 @@ import pytest
 
 from taut.data.stack import SCHEDULES
 from taut.formulations.latency import memory_bytes
-from taut.formulations.simulation.exposure import ACTIVITIES, activity_seconds, memory_curves
 from taut.formulations.simulation.graph import operator_graph
-from taut.formulations.simulation.operators import STREAMS
+from taut.formulations.simulation.operator_graph import ACTIVITIES, activity_seconds, memory_curves
+from taut.formulations.simulation.passes import STREAMS
 from tests.formulations.simulation.test_graph import devices_of, random_case, small
 from tests.formulations.test_sharding import GATHER, SCATTER, pair
 from tests.support.small import candidate, in_order, strategy

@@ -13,7 +13,7 @@ from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.simulation.operator_graph import OperatorGraph
-from taut.formulations.simulation.operators import KINDS, STREAMS
+from taut.formulations.simulation.passes import KINDS, STREAMS
 from taut.formulations.strategy import Division, Strategy
 from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, in_order, model, problem, strategy

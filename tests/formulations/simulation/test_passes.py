@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.simulation.graph import operator_graph
-from taut.formulations.simulation.operators import KINDS
+from taut.formulations.simulation.passes import KINDS
 from taut.formulations.strategy import Strategy
 from tests.formulations.simulation.test_graph import both, seconds
 from tests.formulations.test_sharding import GATHER, SCATTER, SLOWED, pair

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from taut.data.stack import SCHEDULES
-from taut.formulations.simulation.exposure import ACTIVITIES, activity_seconds
 from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.operator_graph import ACTIVITIES, activity_seconds
 from tests.formulations.simulation.test_graph import devices_of, random_case
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
 

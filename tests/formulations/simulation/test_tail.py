@@ -9,7 +9,7 @@ import pytest
 from taut.data.model import ModelSpec
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.simulation.operator_graph import OperatorGraph
-from taut.formulations.simulation.operators import KINDS
+from taut.formulations.simulation.passes import KINDS
 from taut.formulations.strategy import Division, Strategy
 from tests.formulations.simulation.test_graph import both
 from tests.solver.certificate.reference.test_whole_step import CROSSED, PARAMETERS, crossed

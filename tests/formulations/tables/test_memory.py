@@ -12,7 +12,7 @@ from taut.data.stack import SCHEDULES
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import in_flight_counts
+from taut.formulations.schedules.orders import in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.memory import device_memory, held_counts

@@ -6,8 +6,7 @@ import signal
 import pytest
 
 from taut.solver.branch_and_bound.best_first import BestFirst, OpenItems
-from taut.solver.branch_and_bound.progress import MOST, History, Progress
-from taut.solver.branch_and_bound.stop import Stop
+from taut.solver.branch_and_bound.stop import MOST, History, Progress, Stop
 from taut.solver.result import Limits, StoppedBy
 
 

@@ -8,9 +8,8 @@ import pytest
 from taut.data.arrays import Flags, Ints
 from taut.formulations.partition import Crossing, LaterStages, PartitionProblem
 from taut.solver.layer_division import divide
-from taut.solver.layer_division.divide import Beside, Partition, Passed, pipeline_cases, solve_partition
+from taut.solver.layer_division.divide import Beside, Partition, Passed, pipeline_cases, solve_pair, solve_partition
 from taut.solver.layer_division.labels import MIXED_SLOW, two_classes
-from taut.solver.layer_division.pairs import solve_pair
 from tests.support.blocks import blocks
 from tests.support.two_classes import TwoClasses, least_of_classes, random_classes
 

@@ -9,12 +9,12 @@ import pytest
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.program import StrategyProgram
 from taut.solver.branch_and_bound import stop
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.methods import certified as certifying
 from taut.solver.methods import integer_program, strategy_choice
-from taut.solver.methods.baselines.hethub import hethub
+from taut.solver.methods.baselines import hethub
 from taut.solver.methods.certified import METHOD_SHARE, certified, planned_within
 from taut.solver.methods.named import MESHES, NAMES, PROGRAMS, SEARCH, Outcome, method_of
 from taut.solver.program.checked import ProgramResult

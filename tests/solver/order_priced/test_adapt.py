@@ -13,7 +13,7 @@ from taut.data.costs import RECOMPUTE
 from taut.errors import DataError
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
+from taut.formulations.schedules.orders import in_flight_counts, order_of
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.planning.solve import plan

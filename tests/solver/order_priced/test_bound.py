@@ -14,11 +14,10 @@ from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES
 from taut.data.units import KIB
 from taut.formulations.latency import memory_bytes
-from taut.formulations.order_division import ChunkProblem
-from taut.formulations.order_times import pipeline_ends
+from taut.formulations.order_division import ChunkProblem, pipeline_ends
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
-from taut.formulations.schedules.plan_orders import order_of
+from taut.formulations.schedules.orders import order_of
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division

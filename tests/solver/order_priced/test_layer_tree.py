@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats
-from taut.formulations.order_division import ChunkProblem, SlowLinks
-from taut.formulations.order_times import pipeline_ends
-from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
+from taut.formulations.order_division import ChunkProblem, SlowLinks, pipeline_ends
+from taut.formulations.schedules.orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
 from taut.solver.order_priced import layer_bounds
 from taut.solver.order_priced.layer_bounds import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats
-from taut.formulations.schedules.plan_orders import order_of
+from taut.formulations.schedules.orders import order_of
 from taut.formulations.schedules.recurrence import device_ends
 from taut.solver.order_priced.staircases import Ends, ends_of_paths, is_interleaved, mix
 

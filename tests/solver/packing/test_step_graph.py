@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.schedules.plan_orders import order_of
+from taut.formulations.schedules.orders import order_of
 from taut.solver.packing import step_graph
 from taut.solver.packing.rules import micro_batch_features
 from taut.solver.packing.step_graph import Packed, StepGraph, flow_shop, graph_of, makespan_bound, step_bound

@@ -14,7 +14,7 @@ from taut.formulations.partition import PartitionProblem
 from taut.formulations.program.program import Option, StrategyChoice, StrategyProgram, nanoseconds, strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.layer_division.divide import solve_partition
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult, checked_result

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FormulationError
 from taut.formulations.assignment import QuadraticAssignment
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.qap import quadratic, swap_neighbourhood
 from taut.solver.qap.hahn_grant import gilmore_lawler
 from taut.solver.qap.quadratic import place

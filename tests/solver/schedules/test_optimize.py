@@ -12,7 +12,7 @@ import pytest
 from benchmarks.schedules import even
 from taut.errors import InfeasibleError
 from taut.formulations.schedules.schedule import round_robin, sequential, timetable, v_shape, violations
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.result import Status
 from taut.solver.schedules.exact import Solved, solve
 from taut.solver.schedules.lower_bound import complaints

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.result import CandidateBound, Limits, Source, State, relative_gap
 from taut.solver.search.search import search

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from taut.commands.progress import COMPILING, live_lines, progress_lines
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 
 
 def _twice(x: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.schedules.kinds import KINDS
 from taut.solver.schedules.optimize import LargeNeighbourhood
 from tests.support.pages import run_command

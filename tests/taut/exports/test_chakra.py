@@ -16,8 +16,8 @@ import taut
 from taut.data.units import MICROSECOND
 from taut.exports.chakra import COLLECTIVES, chakra_files, varint
 from taut.exports.job import Job
-from taut.formulations.simulation import operators
-from taut.formulations.simulation.operators import COMPUTE, STREAMS
+from taut.formulations.simulation import passes
+from taut.formulations.simulation.passes import COMPUTE, STREAMS
 from taut.simulation import Simulation
 from tests.support.launches import MODEL, launched, launched_on, model_with_experts, shuffled, small_cluster
 from tests.taut.conftest import Run, refused
@@ -218,7 +218,7 @@ def test_durations_are_those_of_the_simulated_step(name: str) -> None:
         seconds = busy[(place[1] * graph.ranks + place[0]) * len(STREAMS) + COMPUTE] + constant
         assert sum(map(computed, traces[int(members)])) == pytest.approx(seconds / MICROSECOND, abs=1.01)
     ranks = 2 * graph.ranks + 2
-    silenced = [kind in COLLECTIVES or kind in (operators.SEND, operators.RETURN) for kind in graph.kind.tolist()]
+    silenced = [kind in COLLECTIVES or kind in (passes.SEND, passes.RETURN) for kind in graph.kind.tolist()]
     graph.seconds[silenced] = 0.0
     silent = (graph.times() + graph.seconds).max() + constant
     assert run_traces(traces, groups, computed) == pytest.approx(silent / MICROSECOND, abs=ranks)

@@ -21,7 +21,7 @@ from taut.exports.flagscale import flagscale_config, flagscale_files
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import bridge_files, bridge_settings, flags_text, megatron_flags
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
-from taut.formulations.schedules.plan_orders import passes_of
+from taut.formulations.schedules.orders import passes_of
 from taut.launchers.deepspeed import deepspeed_launch
 from taut.launchers.read import launch_of_file, launch_of_text
 from taut.launchers.recipes import module_fields

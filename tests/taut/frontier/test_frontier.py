@@ -28,7 +28,7 @@ from taut.frontier.frontier import Frontier, gib_of, kib_of, least_limit, limit_
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.certificate.document import PlanDocument, devices_of, strategy_of
 from taut.solver.result import CandidateBound, Limits, Source, State, Status
 from taut.solver.search.search import search

@@ -17,7 +17,7 @@ from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.planning.summary import bubble_of
-from taut.solver.branch_and_bound.progress import Progress
+from taut.solver.branch_and_bound.stop import Progress
 
 pytestmark = pytest.mark.proof
 

@@ -11,7 +11,7 @@ from taut.data.load import load_stack
 from taut.data.samples import ConfigurationRow
 from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time
-from taut.formulations.schedules.plan_orders import SPLIT
+from taut.formulations.schedules.orders import SPLIT
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.prediction.rows import predict_rows
 from tests.support.blocks import blocks

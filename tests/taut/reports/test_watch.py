@@ -13,7 +13,7 @@ import pytest
 from taut.formulations.space import Candidate
 from taut.reports import watch as reports
 from taut.reports.watch import Watched, watched
-from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import Listener, Progress
 from taut.solver.result import CandidateBound, Source, State
 from tests.taut.conftest import Run, refused
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats
-from taut.formulations.schedules.plan_orders import as_schedule
+from taut.formulations.schedules.orders import as_schedule
 from taut.formulations.schedules.schedule import ScheduleProblem
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.simulation.operator_graph import OperatorGraph

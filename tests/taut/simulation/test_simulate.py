@@ -9,7 +9,7 @@ import pytest
 
 import taut
 from taut.errors import DataError, FieldError
-from taut.formulations.simulation.operators import STREAMS
+from taut.formulations.simulation.passes import STREAMS
 from taut.simulation import summary, write_trace
 from tests.support.launches import model_with_experts, small_cluster
 from tests.taut.conftest import Run, refused

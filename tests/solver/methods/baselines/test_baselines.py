@@ -7,9 +7,7 @@ import pytest
 
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.methods.baselines.amp import sample_domino
-from taut.solver.methods.baselines.hethub import balanced
-from taut.solver.methods.baselines.rules import fsdp, megatron, random_search, varuna
+from taut.solver.methods.baselines import balanced, fsdp, megatron, random_search, sample_domino, varuna
 from taut.solver.result import Limits
 from taut.solver.simple_plans import simple_plan
 
