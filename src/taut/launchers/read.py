@@ -32,7 +32,7 @@ from taut.launchers.megatron import flags_of, megatron_launch
 from taut.launchers.paths import flags_of_settings, flat_settings, is_megatron, overrides_of
 from taut.launchers.recipes import module_fields
 from taut.launchers.settings import Launch, Run, known
-from taut.launchers.shell import MOST_DEPTH, command_words, unknown_words
+from taut.launchers.shell import MOST_DEPTH, read_command, unknown_words
 from taut.launchers.torchtitan import MODE, is_torchtitan, torchtitan_launch
 
 MOST_BYTES = 10_000_000
@@ -123,11 +123,29 @@ def _named_by(path: Path, read: Callable[[], Launch]) -> Launch:
 
 def launch_of_text(text: str, run: Run | None = None, folder: Path | None = None) -> Launch:
     """What a command line or a start script says, which may read other files of its ``folder``."""
-    words = command_words(text, folder)
-    found = _launch_of_words(words, run or Run())
-    unknown = unknown_words(words)
-    said = (f"the words do not state {', '.join(unknown)}, whose settings are not read",) if unknown else ()
-    return found._replace(named=(*found.named, *said))
+    command, run = read_command(text, folder), run or Run()
+    found = _launch_of_words(command.words, run)
+    said = list(found.named)
+    if unknown := unknown_words(command.words):
+        said.append(f"the words do not state {', '.join(unknown)}, whose settings are not read")
+    if others := sum(_differs(each, run, found, refused=False) for each in command.others):
+        said.append(f"the first of {others + 1} commands is read, which differ")
+    undecided: dict[str, None] = {}
+    for place, condition in enumerate(command.undecided):
+        other = read_command(text, folder, place).words
+        if condition not in undecided and other != command.words and _differs(other, run, found, refused=True):
+            undecided[condition] = None
+    if undecided:
+        said.append(f"read as without environment and arguments: {'; '.join(undecided)}")
+    return found._replace(named=tuple(said))
+
+
+def _differs(words: list[str], run: Run, found: Launch, *, refused: bool) -> bool:
+    """Whether words say something else than what was found; ``refused``: what words count as that are refused."""
+    try:
+        return _launch_of_words(words, run)[:2] != found[:2]
+    except DataError:
+        return refused
 
 
 def _launch_of_words(words: list[str], run: Run) -> Launch:

@@ -137,3 +137,21 @@ def test_wrong_settings_are_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as refusal:
         launch_of_file(tmp_path / name)
     assert words in str(refusal.value) and name in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "tp", "said"),
+    [
+        ("T=4\nif [ $1 = big ]; then T=8; fi\nx.py --tensor-model-parallel-size $T", 4, "[ $1 = big ]"),
+        ("if [ -z $T ]; then T=4; fi\nx.py --tensor-model-parallel-size $T", 4, "[ -z $T ]"),
+        ("case $M in a) T=8;; *) T=4;; esac\nx.py --tensor-model-parallel-size $T", 4, "case $M in a"),
+        ("for t in 2 4; do\nx.py --tensor-model-parallel-size $t\ndone", 2, "the first of 2 commands"),
+    ],
+)
+def test_what_a_script_leaves_open_is_named(script: str, tp: int, said: str) -> None:
+    """Conditions on the environment and further commands are named where they change the values; others are not."""
+    found = launch_of_text(script)
+    assert found.values["tp"] == tp
+    assert any(said in each for each in found.named)
+    quiet = launch_of_text("if [ -f a ]; then mkdir b; fi\nx.py --tensor-model-parallel-size 4\necho --sp 1")
+    assert not any("environment" in each or "first of" in each for each in quiet.named)
