@@ -35,6 +35,7 @@ from benchmarks.accuracy import as_table
 from benchmarks.campaigns import megatron_bridge, megatron_bridge_blackwell, megatron_core, nvidia, torchtitan
 from benchmarks.expert_rows import expert_runs
 from benchmarks.mlperf import BLACKWELL, mlperf
+from benchmarks.published_steps import sweeps
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
 from taut.data.samples import ConfigurationRow
@@ -103,7 +104,7 @@ def _runs(folder: Path) -> Iterator[Job]:
     dense += [nvidia(folder / "nvidia_dgxc_h100.csv", "nemo", precision) for precision in ("bf16", "fp8")]
     dense += [mlperf(folder / "mlperf_dense.csv", kinds) for kinds in ({"H100": "h100", "H200": "h200"}, BLACKWELL)]
     dense += [megatron_core(folder / "megatron_core_h100_model_table.csv")]
-    dense += [torchtitan(folder / "torchtitan_h100_h200.csv", "h100-80gb", "bf16 fp8")]
+    dense += [torchtitan(folder / "torchtitan_h100_h200.csv", "h100-80gb", "bf16 fp8"), sweeps()]
     for campaign in dense:
         for row in campaign.rows:
             # What torchtitan's FSDP does in pipelines is ZeRO-2 in plans.

@@ -66,8 +66,14 @@ def checked_steps() -> Campaign:
     al. ran bf16.
     """
     rows = [run.row.model_copy(update={"precision": "fp16"}) for run in (*korthikanti(), *megascale())]
-    rows += [run.row.model_copy(update={"precision": "bf16"}) for run in hagemann()]
-    return Campaign("published", "megatron-core", "dgx-a100", "arXiv 2205.05198, 2402.15627 and 2311.05610", rows)
+    source = "arXiv 2205.05198, 2402.15627 and 2311.05610"
+    return Campaign("published", "megatron-core", "dgx-a100", source, [*rows, *sweeps().rows])
+
+
+def sweeps() -> Campaign:
+    """Hagemann et al.'s runs as a campaign."""
+    rows = [run.row.model_copy(update={"precision": "bf16"}) for run in hagemann()]
+    return Campaign("sweeps", "megatron-core", "dgx-a100", "Hagemann et al. 2023, arXiv 2311.05610", rows)
 
 
 def korthikanti() -> list[Published]:

@@ -28,6 +28,8 @@ The fourth table asks what a gain beyond the runs comes to. A fit without a regi
 it predicts to be fastest. The gain is the seconds of the job's fastest run outside the region over those of the plan,
 less 1: promised with the predicted seconds, shown with the measured ones. Jobs without a promised gain do not count.
 
+``--chunks`` prints another table alone: interleaved runs with one layer a chunk, predicted by fits without them.
+
 ``--devices`` prints one more table alone: runs of a device and number format, predicted at the losses of the same
 framework's nearest runs on another chip (``taut.data.stack.borrowed``). The root mean square of the mean errors is
 ``taut.data.seen.DEVICE_DEVIATION``.
@@ -35,7 +37,7 @@ framework's nearest runs on another chip (``taut.data.stack.borrowed``). The roo
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -312,6 +314,18 @@ def studies(folder: Path, only: str = "") -> Iterator[Study]:
             yield dense(campaign)
 
 
+def chunk_lines(every: Iterable[Study]) -> Iterator[dict[str, Any]]:
+    """A line of each study with interleaved runs of at most one layer a chunk and enough others."""
+    for study in every:
+        part = np.array([row.vpp > 1 and row.layers <= row.pp * row.vpp for row in study.rows])
+        if part.sum() >= FEWEST_LEFT_OUT and (~part).sum() >= FEWEST:
+            errors = 100 * np.expm1(-study.without(part).errors)
+            line = {"campaign": study.name, "runs": len(errors), "others": int((~part).sum())}
+            chunks = {each.vpp for each, one in zip(study.rows, part, strict=True) if one}
+            line |= {"chunks a device": f"{min(chunks)} to {max(chunks)}"}
+            yield line | {"mean error %": errors.mean(), "MAPE %": np.abs(errors).mean()}
+
+
 FRAMEWORKS = {"nemo": "megatron", "megatron-bridge": "megatron", "torchtitan": "torchtitan", "llm-foundry": "llm"}
 """Frameworks by how the names of their campaigns begin."""
 
@@ -391,7 +405,11 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--only", default="", help="words of campaigns' names")
     parser.add_argument("--devices", action="store_true", help="devices without runs alone")
+    parser.add_argument("--chunks", action="store_true", help="runs with one layer a chunk alone")
     options = parser.parse_args()
+    if options.chunks:
+        print(as_table([*chunk_lines(studies(options.data, options.only))]))
+        return
     if options.devices:
         print(as_table([*device_lines(options.data)]))
         return

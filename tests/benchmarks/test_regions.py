@@ -9,6 +9,7 @@ from benchmarks.regions import (
     Study,
     Unseen,
     choice_line,
+    chunk_lines,
     deviations_by,
     gain_lines,
     jobs_of,
@@ -46,6 +47,16 @@ def test_a_region_has_its_errors_and_how_many_its_band_holds() -> None:
     assert found["runs"] == 8
     assert (found["in the band %"], found["in the widened band %"]) == (50.0, 75.0)
     assert "each model" not in lines and "full recompute" not in lines
+
+
+def test_runs_of_one_layer_a_chunk_are_predicted_by_the_others() -> None:
+    """Of twelve runs four have eight layers in two stages of four chunks, and are 5 % faster than predicted."""
+    plain = study([1.0, 0.95, 1.0, 1.0, 0.95, 1.0])
+    split = {"pp": 2, "vpp": 4, "dp": 4, "schedule": "interleaved-1f1b"}
+    rows = [row.model_copy(update=split) if row.micro_batch == 2 else row for row in plain.rows]
+    (line,) = chunk_lines([plain, plain._replace(rows=rows)])
+    assert (line["runs"], line["others"], line["chunks a device"]) == (4, 8, "4 to 4")
+    assert line["mean error %"] == pytest.approx(100 * (1 / 0.95 - 1))
 
 
 def test_a_widened_band_adds_its_deviation_in_squares() -> None:
