@@ -58,6 +58,10 @@ def test_published_models_have_their_parameters(name: str, parameters: int) -> N
         ("gpt-11.1b", 11.1, 0.01),
         ("llama2-35b", 35.0, 0.01),
         ("llama2-140b", 140.0, 0.03),
+        ("mixtral-8x7b", 46.7, 0.001),
+        ("qwen3-8b", 8.2, 0.002),
+        ("qwen3-14b", 14.8, 0.003),
+        ("qwen3-32b", 32.8, 0.002),
     ],
 )
 def test_named_sizes_are_what_the_names_say(name: str, billions: float, within: float) -> None:
