@@ -31,6 +31,7 @@ from taut.solver.bounds.copies import divided, has_cases, least_reduction_of_cop
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import least_gather, least_weighted_ring, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.node_parts import node_parts
 from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.bounds.ring_members import MemberBound, has_members
@@ -112,7 +113,9 @@ def _of_placements(
     racks = rack_cases(problem, candidate, links)
     if racks is None:
         return found
-    return max(found, least_of_cases(stages, comm, racks, limit=limit), key=lambda one: one.seconds)
+    found = max(found, least_of_cases(stages, comm, racks, limit=limit), key=lambda one: one.seconds)
+    parts = node_parts(problem, candidate, links) if found.feasible and found.seconds < limit else None
+    return found if parts is None else max(found, parts.least(stages, comm, racks, limit), key=lambda one: one.seconds)
 
 
 def _of_every_pipeline(

@@ -35,6 +35,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.terms import in_one_ring
 from taut.solver.bounds.communication import Communication, by_first_stage
 from taut.solver.bounds.least_rings import least_gather
+from taut.solver.bounds.node_parts import NodeParts, node_parts
 from taut.solver.bounds.rack_cases import RackCases, rack_cases
 from taut.solver.bounds.ring_members import has_members
 from taut.solver.ladder.chunk_racks import ChunkRacks
@@ -51,6 +52,7 @@ class PartitionData(NamedTuple):
     stages: PartitionProblem
     comm: Communication
     racks: RackCases | None
+    parts: NodeParts | None
     firsts: tuple[Communication, ...]
 
 
@@ -65,7 +67,8 @@ def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
     firsts = by_first_stage(ladder.problem, candidate, ladder.links, comm)
-    return PartitionData(stages, comm, rack_cases(ladder.problem, candidate, ladder.links), firsts)
+    racks = rack_cases(ladder.problem, candidate, ladder.links)
+    return PartitionData(stages, comm, racks, node_parts(ladder.problem, candidate, ladder.links), firsts)
 
 
 def dominates_under_an_order(one: ChunkProblem, other: ChunkProblem) -> bool:
@@ -125,9 +128,10 @@ def _same(data: PartitionData) -> tuple[Any, ...]:
     blocks = stages.slow_groups, stages.more_slow_groups
     waits = later is None, later is not None and later.overlap, stages.forward is None
     racks = None if data.racks is None else tuple(data.racks.crossings.tolist())
+    kinds = None if data.parts is None else (data.parts.members, data.parts.room, data.parts.nodes)
     # What hops between nodes add falls as a node holds more blocks, unlike the other figures.
     rooms = [(one.crossing.room, one.crossing.alone) for one in (data.comm, *data.firsts)]
-    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks, *rooms
+    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks, kinds, *rooms
 
 
 def _figures(data: PartitionData) -> list[Any]:
@@ -138,7 +142,8 @@ def _figures(data: PartitionData) -> list[Any]:
     sums = [stages.low, stages.high, *forward, comm.edge, comm.tail, *comm.crossing]
     waits = [] if comm.later is None else _waits(comm.later)
     firsts = [figure for first in data.firsts for figure in _of_first(first)]
-    return [*sums, *held, *waits, *firsts, *([] if data.racks is None else _of_racks(data.racks))]
+    rings = [] if data.parts is None else [data.parts.seconds, data.parts.unhidden]
+    return [*sums, *held, *waits, *firsts, *([] if data.racks is None else _of_racks(data.racks)), *rings]
 
 
 def _of_first(comm: Communication) -> list[Any]:

@@ -20,14 +20,14 @@ replicas,
 (5) where nodes hold whole stages and room is left on them, as racks of 72 do, the first stages take nodes one after the
     other, and the last ones share what is left: these end before the others do.
 
-(6) where (5) applies, every stage in few parts of nearly equal size, a node each, so that the last reduction ends as
-    early as an exact packing of the nodes lets it. A ring is as slow as its smallest part makes it: two parts of four
+(6) where (5) applies, packings of the nodes by parts of stages (``taut.solver.bounds.node_parts``): for every number of
+    hops the one whose last reduction ends first. A ring is as slow as its smallest part makes it: two parts of four
     members are better than one of seven and one of one.
 
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice, product
 
 import numpy as np
@@ -36,6 +36,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.gradient_reductions import reduction_seconds
 from taut.formulations.partition import slowest_type
 from taut.formulations.placement import PlacementProblem
+from taut.solver.bounds.node_parts import MOST_BLOCKS, MOST_STEPS, Kind, Packing, Stage, kinds_of
 
 LEADING = 3
 """Stages with members of their own in (3); a later one ends several backward passes before the first."""
@@ -43,9 +44,8 @@ MOST_CONFINED = 16
 """Numbers of stages that are tried in (4), evenly spread: the best of 63 was at most 0.15 % better."""
 MOST_LOOK_UPS = 2_000_000
 """Positions, times members of a ring, that are priced over all starts of (3): a tenth of a second."""
-MOST_REPLICAS, MOST_STAGES, MOST_PARTS, MOST_STEPS = 64, 64, 8, 200_000
-"""Replicas and stages up to which (6) is tried, parts of a stage, and places of parts that it tries: some tenths of a
-second."""
+MOST_REPLICAS, MOST_STAGES, MOST_PLACED = 64, 64, 60_000
+"""Replicas and stages up to which (6) is tried, and stages that it places: a second or two."""
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
@@ -111,32 +111,51 @@ def _with_room(problem: PlacementProblem, size: int) -> list[Ints]:
 
 
 def _packed(problem: PlacementProblem, size: int) -> Iterator[Ints]:
-    """Sites by position where every stage has few parts, (6), if such a packing is found."""
+    """Sites by position of packings with the earliest last reduction for so many hops, (6), that are found."""
     pp, dp, nodes = problem.candidate.pp, problem.candidate.pipelines, len(problem.slots) // size
     if problem.ends is None or dp > MOST_REPLICAS or pp > MOST_STAGES:
         return
-    kinds = [kind for kind in _kinds(dp) if len(kind) <= min(nodes, MOST_PARTS)]
+    kinds = kinds_of(dp, nodes) if dp <= MOST_BLOCKS else [kind for kind in _kinds(dp) if len(kind) <= nodes]
     backward = problem.ends.backward_seconds.min(axis=1)
     late = np.array([_reductions(problem, size, kind) for kind in kinds]).T - (backward.cumsum() - backward)[:, None]
-    ends, found = np.unique(late), list[list[tuple[int, int]]]()
-    packing, low, high = _Packing(nodes, size), 0, len(ends) - 1
-    while low <= high:
-        middle = (low + high) // 2
-        allowed = [[kinds[k] for k in np.flatnonzero(line <= ends[middle])] for line in late]
-        if (stages := packing.of(allowed)) is None:
-            low = middle + 1
-        else:
-            found, high = stages, middle - 1
-    if found:
-        node_of = np.array([[node for node, part in sorted(stage) for _ in range(part)] for stage in found])
-        yield _on_nodes(problem, node_of.T.ravel())
+    ends, packing, steps, hops = (
+        np.unique(late[late >= late.min(axis=1).max()]),
+        Packing(dp, size, nodes),
+        MOST_PLACED,
+        pp - 1,
+    )
+    # From early ends on, which are soon refuted: those in between take the most steps.
+    for end in ends.tolist():
+        allowed = [[kinds[k] for k in np.flatnonzero(line <= end)] for line in late]
+        while hops >= 0 and steps > 0:
+            stages = packing.of(allowed, hops, min(steps, MOST_STEPS))
+            steps -= min(steps, MOST_STEPS) - packing.steps
+            if stages is None:
+                break
+            node_of = _in_place(stages, dp)
+            yield _on_nodes(problem, node_of.T.ravel())
+            hops = min(hops, -(-int(np.count_nonzero(np.diff(node_of, axis=0))) // dp)) - 1
 
 
-def _kinds(members: int) -> list[tuple[int, ...]]:
-    """Parts of so many members, the largest first: one, two, three of few members, and any number of equal ones."""
+def _in_place(stages: list[Stage], dp: int) -> Ints:
+    """Node of every pipeline's block of every stage (pp, dp): those with the most hops so far stay where they can."""
+    node_of, hops = np.zeros((len(stages), dp), dtype=np.int64), np.zeros(dp, dtype=np.int64)
+    for x, stage in enumerate(stages):
+        left, moving = dict(stage), list[int]()
+        for z in np.argsort(-hops, kind="stable").tolist():
+            node = int(node_of[x - 1, z])
+            if x and left.get(node, 0):
+                node_of[x, z], left[node] = node, left[node] - 1
+            else:
+                moving.append(z)
+        node_of[x, moving] = [node for node, part in left.items() for _ in range(part)]
+        hops[moving] += 1
+    return node_of
+
+
+def _kinds(members: int) -> list[Kind]:
+    """Kinds of stages of many blocks: one or two parts, and any number of equal ones."""
     kinds = [(members,), *((members - few, few) for few in range(1, members // 2 + 1))]
-    if members <= 16:
-        kinds += [(members - b - c, b, c) for c in range(1, members // 3 + 1) for b in range(c, (members - c) // 2 + 1)]
     return kinds + [(members // n,) * n for n in range(4, members + 1) if members % n == 0]
 
 
@@ -147,63 +166,6 @@ def _reductions(problem: PlacementProblem, size: int, kind: tuple[int, ...]) -> 
     devices = slots[:, None] * problem.candidate.width + np.arange(problem.candidate.width)
     stages = np.broadcast_to(devices, (problem.candidate.pp, *devices.shape))
     return reduction_seconds(problem.problem, problem.strategy, stages)
-
-
-class _Packing:
-    """Exact packings of nodes of ``size`` slots by stages in parts, in a number of steps that all calls share."""
-
-    def __init__(self, nodes: int, size: int) -> None:
-        self._nodes, self._size, self._steps = nodes, size, MOST_STEPS
-
-    def _sums(self, parts: set[int]) -> set[int]:
-        """What may be left on a node: sums of parts that stages have, up to its slots."""
-        found = {0}
-        for total in range(1, self._size + 1):
-            if any(total - part in found for part in parts):
-                found.add(total)
-        return found
-
-    def of(self, allowed: Sequence[Sequence[tuple[int, ...]]]) -> list[list[tuple[int, int]]] | None:
-        """The node and size of every part of every stage, of the kinds that each allows; None where none was found."""
-        left, failed = [self._size] * self._nodes, set[tuple[int, tuple[int, ...]]]()
-        placed: list[list[tuple[int, int]]] = [[] for _ in allowed]
-        order = sorted(range(len(allowed)), key=lambda x: len(allowed[x]))
-        sums = [
-            self._sums({part for x in order[done:] for kind in allowed[x] for part in kind})
-            for done in range(len(order))
-        ]
-
-        def fill(done: int) -> bool:
-            if done == len(order):
-                return True
-            state = done, tuple(sorted(left))
-            if state in failed:
-                return False
-            if not any(put(done, kind, 0) for kind in allowed[order[done]]):
-                failed.add(state)
-                return False
-            return True
-
-        def put(done: int, kind: tuple[int, ...], part: int) -> bool:
-            if part == len(kind):
-                return fill(done + 1)
-            stage, tried = placed[order[done]], set[int]()
-            used = {node for node, _ in stage}
-            # Exact fits first.
-            for node in sorted(range(self._nodes), key=lambda node: left[node]):
-                if left[node] - kind[part] not in sums[done] or node in used or left[node] in tried or self._steps <= 0:
-                    continue
-                tried.add(left[node])
-                self._steps -= 1
-                left[node] -= kind[part]
-                stage.append((node, kind[part]))
-                if put(done, kind, part + 1):
-                    return True
-                left[node] += kind[part]
-                stage.pop()
-            return False
-
-        return placed if fill(0) else None
 
 
 def _by_rack(problem: PlacementProblem, dp: int) -> Ints:
