@@ -140,7 +140,9 @@ CHECKPOINTS = {"selective": "selective", "selective_op": "selective", "selective
 
 def torchtitan(path: Path, device: str, precisions: str) -> Campaign:
     """
-    Torchtitan's runs: FSDP2 (ZeRO-3), with tensor and pipeline degrees; their rates turned into seconds a step.
+    Torchtitan's runs: FSDP2 (ZeRO-3, in pipelines ZeRO-2), with tensor and pipeline degrees.
+
+    Their rates are turned into seconds a step.
 
     Those on H100 ran on cards of 96 GB, whose memory is a third slower. They are read once as of these cards, and once
     as of cards of 80 GB, whose prices then err on the slow side. Runs without torch.compile are of another feature than
@@ -198,7 +200,8 @@ def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] |
         # In 2024 a pipeline cut the local batch into as many micro-batches as it had stages, unless told how many.
         "micro_batch": max(local // pp, 1),
         "global_batch": batch,
-        "zero": 3,
+        # torchtitan keeps weights for the backward pass where it has a pipeline (``reshard_after_forward_policy``).
+        "zero": 2 if pp > 1 else 3,
         "recompute": CHECKPOINTS.get(line["act_ckpt"].rstrip("?"), line["act_ckpt"]),
         "precision": "fp8-blockwise" if line.get("table", "").endswith("rowwise") else precision,
         "measured_s": batch * int(line["seq"]) / (float(speed) * gpus),

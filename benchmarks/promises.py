@@ -107,8 +107,6 @@ def _runs(folder: Path) -> Iterator[Job]:
     dense += [torchtitan(folder / "torchtitan_h100_h200.csv", "h100-80gb", "bf16 fp8"), sweeps()]
     for campaign in dense:
         for row in campaign.rows:
-            # What torchtitan's FSDP does in pipelines is ZeRO-2 in plans.
-            row = row.model_copy(update={"zero": 2}) if row.pp > 1 and row.zero == 3 else row
             yield Job(_size(row), campaign.source.split(",")[0].split(" docs")[0], "", row)
 
 

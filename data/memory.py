@@ -252,10 +252,15 @@ class ParameterBytes(NamedTuple):
             return (num_micro_batches * self.gradient + self.weight) / 2
         return float(self.gradient)
 
-    def exchanged_at_end(self, zero: int) -> float:
-        """Bytes as ``exchanged`` that are left after the passes, where each micro-batch's go with its own passes."""
+    def exchanged_at_end(self, zero: int, *, in_pipeline: bool = False) -> float:
+        """
+        Bytes as ``exchanged`` that are left after the passes, where each micro-batch's go with its own passes.
+
+        Stages 2 and 3 scatter gradients here in a pipeline, whose stages keep them whole until then.
+        """
         gathered = self.gradient if self.gathered is None else self.gathered
-        return {1: (self.gradient + gathered) / 2, 2: self.weight / 2, 3: 0.0}.get(zero, float(self.gradient))
+        left = {1: (self.gradient + gathered) / 2, 2: self.weight / 2, 3: 0.0}.get(zero, float(self.gradient))
+        return left + (self.gradient / 2 if in_pipeline and zero >= 2 else 0.0)
 
 
 PARAMETER_BYTES: dict[Precision, ParameterBytes] = {

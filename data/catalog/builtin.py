@@ -19,7 +19,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import Stack
 
-POOLED_MARGIN_GIB = 5.42
+POOLED_MARGIN_GIB = 5.5
 """
 What one of twenty unseen runs of three campaigns takes beyond its prediction (``taut.solver.calibration.memory`` (7),
 of BLOOM's). A model that is not fitted keeps a share of the capacity free, but no more: errors are those of what the

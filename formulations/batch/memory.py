@@ -151,15 +151,16 @@ def _held(c: Configurations, parameters: Ints, largest: Ints, per_parameter: Par
     states, gradients, weights = (
         -(-figure // shards) for figure, shards in zip((state, gradient, weight), by_stage, strict=True)
     )
-    gathers, piped = (c.zero == 3) & (replicas > 1), c.pp > 1
-    weights = weights + np.where(gathers, np.where(piped, weight, 2 * largest * per_parameter.weight), 0)
-    return np.asarray(weights), np.asarray(gradients + np.where(gathers & piped, gradient, 0)), np.asarray(states)
+    gathers, scatters = (c.zero == 3) & (replicas > 1), (c.zero >= 2) & (replicas > 1)
+    weights = weights + np.where(gathers, np.where(c.pp > 1, weight, 2 * largest * per_parameter.weight), 0)
+    gradients = gradients + np.where(scatters & (c.pp > 1), gradient, 0)
+    return np.asarray(weights), np.asarray(gradients), np.asarray(states)
 
 
 def unsummed_bytes(c: Configurations, stage: Ints, per_parameter: ParameterBytes) -> Ints:
     """Bytes of a layer's gradients before they are summed, as ``taut.formulations.mechanisms.shards`` (3)."""
-    scatters, piped = (c.zero >= 2) & (c.dp * c.cp > 1), (c.zero == 3) & (c.pp > 1)
-    each = per_parameter.weight + np.where(piped, 0, per_parameter.gradient)
+    scatters = (c.zero >= 2) & (c.dp * c.cp > 1)
+    each = per_parameter.weight + np.where(c.pp > 1, 0, per_parameter.gradient)
     return np.asarray(np.where(scatters, _largest(c, stage) * each, 0))
 
 

@@ -65,7 +65,7 @@ from taut.formulations.gradient_reductions import BUCKET_PER_REPLICA, LEAST_BUCK
 from taut.formulations.schedules.orders import order_of
 from taut.formulations.schedules.recurrence import BACKWARD, critical_counts, execute
 
-INSIDE, BETWEEN, REDUCED, GATHERED, UNITS = 9, 10, 11, 12, 13
+INSIDE, BETWEEN, REDUCED, GATHERED, TIED, UNITS = 9, 10, 11, 12, 13, 14
 """Units beyond the passes, 3 of what by 3 passes, and how many there are."""
 
 
@@ -124,7 +124,7 @@ def closed_counts(rows: Rows, chosen: Ints, prices: Floats, found: Floats) -> No
         _pipeline(rows, i, stages, slowest, x, found[i])
         _hops(rows, i, x, pattern, found[i])
         if tied:
-            found[i, REDUCED] += rows.tied[i]
+            found[i, TIED] += rows.tied[i]
         else:
             reduce(rows, i, x, prices[i], stages.seconds[x, 1], stages.backward[x], found[i])
 
@@ -199,7 +199,7 @@ def gather_counts(rows: Rows, i: int, chunk: int, stage: int, price: Floats, for
 def _last(rows: Rows, i: int, price: Floats, seconds: Floats) -> tuple[int, int, bool]:
     """Stage and pattern that the step waits for, and whether it is for a tied embedding, (4)."""
     pp, best, found = rows.pp[i], -np.inf, (0, 0, False)
-    tied, reduction, share = rows.tied[i] * price[REDUCED], rows.reduction[i], rows.last_bucket[i]
+    tied, reduction, share = rows.tied[i] * price[TIED], rows.reduction[i], rows.last_bucket[i]
     for pattern in range(rows.first[i], rows.first[i] + rows.patterns[i]):
         leaves, end = rows.leaves[pattern], 0.0
         for x in range(pp - 1):
@@ -295,13 +295,13 @@ def _row(rows: Rows, i: int, order: Ints, first: Ints, device: Ints, price: Floa
             after = ended + left_after(rows.reduction[i, x] * price[REDUCED], rows.last_bucket[i, x], hidden[x])
             if after > best:
                 best, waited, chosen, tied = after, x, pattern, False
-            if rows.tied[i] > 0.0 and x in (0, pp - 1) and ended + rows.tied[i] * price[REDUCED] > best:
-                best, waited, chosen, tied = ended + rows.tied[i] * price[REDUCED], x, pattern, True
+            if rows.tied[i] > 0.0 and x in (0, pp - 1) and ended + rows.tied[i] * price[TIED] > best:
+                best, waited, chosen, tied = ended + rows.tied[i] * price[TIED], x, pattern, True
     execute(order, first, seconds, _transfers(rows, chosen, device, price, hops), m, start, end)
     counts, crossed = critical_counts(order, first, device, start, end, m, waited)
     _sum(rows.layers[i], passes, counts, crossed, hops, found)
     if tied:
-        found[REDUCED] += rows.tied[i]
+        found[TIED] += rows.tied[i]
     else:
         reduce(rows, i, waited, price, hidden[waited], backward[waited], found)
 
@@ -358,7 +358,7 @@ class StepForm:
 
     Units have terms ``passes`` (rows, 9, 5), at least ``floors`` (rows, 9), and ``hops`` (rows, 2); ``optimizer``
     (rows,) seconds are the largest; ``overlap`` says whose reductions overlap, at the coefficient
-    ``rings_where_hidden`` of (9).
+    ``rings_where_hidden`` of (9), and ``shares`` whose are gathers and scatters, at their coefficient.
     """
 
     rows: Rows
@@ -368,6 +368,7 @@ class StepForm:
     hops: Floats
     optimizer: Floats
     overlap: Flags
+    shares: Flags
     rings_where_hidden: float
 
     def seconds(self, coefficients: Floats) -> Floats:
@@ -382,8 +383,10 @@ class StepForm:
         counts, found = self._counts(prices), np.ones((len(self.schedule), len(TERMS)))
         found[:, COMPUTE] = np.einsum("ru,rut->rt", counts[:, :INSIDE], self._at_floors(coefficients))
         found[:, PIPELINE] = (counts[:, [INSIDE, BETWEEN]] * self.hops).sum(axis=1)
-        found[:, DATA] = counts[:, REDUCED] * prices[:, REDUCED] / coefficients[DATA]
-        found[:, OPTIMIZER], found[:, GATHER] = self.optimizer, counts[:, GATHERED]
+        gathered = np.where(self.shares, counts[:, REDUCED], 0.0)
+        rings = counts[:, TIED] + counts[:, REDUCED] - gathered
+        found[:, DATA], found[:, GATHER] = rings * prices[:, TIED] / coefficients[DATA], counts[:, GATHERED] + gathered
+        found[:, OPTIMIZER] = self.optimizer
         return found
 
     def layer_terms(self, coefficients: Floats) -> Floats:
@@ -409,7 +412,8 @@ class StepForm:
         prices[:, :INSIDE] = self.passes @ coefficients[COMPUTE]
         prices[:, :INSIDE] += np.maximum(self.floors - self.passes[..., WORK] @ coefficients[WORK], 0.0)
         prices[:, [INSIDE, BETWEEN]] = coefficients[PIPELINE] * self.hops
-        prices[:, REDUCED] = np.where(self.overlap & (rings < 1.0), self.rings_where_hidden, rings)
+        prices[:, TIED] = np.where(self.overlap & (rings < 1.0), self.rings_where_hidden, rings)
+        prices[:, REDUCED] = np.where(self.shares, coefficients[GATHER], prices[:, TIED])
         prices[:, GATHERED] = coefficients[GATHER]
         return prices
 
@@ -436,13 +440,15 @@ def step_form(
     floors = pass_floors(c, machine).reshape(len(c), INSIDE)
     rows = _rows(c, layouts(c, machine), held, per_parameter, gather_slowdown)
     hops, overlap = hop_seconds(c, machine), c.overlap == 1
-    return StepForm(rows, c.schedule, passes, floors, hops, optimizer, overlap, rings_where_hidden)
+    return StepForm(rows, c.schedule, passes, floors, hops, optimizer, overlap, c.zero >= 2, rings_where_hidden)
 
 
 def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes, slowdown: float) -> Rows:
     """Figures that the counts are found from."""
-    replicas, sharded = c.dp * c.cp, (c.zero >= 2) & (c.dp * c.cp > 1)
-    at_end = np.array([each.exchanged_at_end(zero) for zero in range(4)])[c.zero]
+    replicas, scattered = c.dp * c.cp, (c.zero >= 2) & (c.pp == 1)
+    sharded = (scattered | (c.zero == 3)) & (replicas > 1)
+    left = [[each.exchanged_at_end(zero, in_pipeline=piped) for zero in range(4)] for piped in (False, True)]
+    at_end = np.array(left)[(c.pp > 1).astype(int), c.zero]
     bucket = np.maximum(LEAST_BUCKET, BUCKET_PER_REPLICA * replicas)[:, None] / np.maximum(held, 1)
     overlap = ((c.overlap == 1) & (c.zero < 2))[:, None]
     apart = (c.tied == 1) & (c.pp > 1) & ~FOLDED[c.schedule]
@@ -460,7 +466,7 @@ def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes, sl
         tied=np.where(apart, each.gradient * table_parameters(c) * lies.tied, 0.0),
         gather=np.where(sharded[:, None], lies.ring / 2, 0.0),
         weight=np.where(c.zero == 3, each.weight, 0),
-        gradient=np.full(len(c), each.gradient),
+        gradient=np.where(scattered, each.gradient, 0),
         slowdown=slowdown,
         apart=(c.division[:, 0] == 0) | (c.division[np.arange(len(c)), c.pp * c.vpp - 1] == 0),
         first=lies.first,

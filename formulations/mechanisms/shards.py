@@ -14,28 +14,32 @@ and state for each. Under ZeRO stage k or above :math:`d_k` devices share one co
 
 (1) :math:`\lceil (P - P') w / d_3 \rceil + \lceil P' w / d'_3 \rceil` bytes of weights, with gradients
     :math:`g, d_2, d'_2` and states :math:`o, d_1, d'_1` in the same way. Stage 3 adds two of the largest layer's
-    weights, and in a pipeline the range's whole weights and gradients (``taut.formulations.tables.memory`` (1));
+    weights. In a pipeline stages 2 and 3 add the range's whole gradients and stage 3 its whole weights instead
+    (``taut.formulations.tables.memory`` (1));
 (2) in the optimizer's step, if moments are in half precision, the moments of one parameter group (experts, or all other
     parameters) in single precision: :math:`8 \max(\lceil (P - P') / d_1 \rceil, \lceil P' / d'_1 \rceil)` bytes besides
     (1). No activations are kept then;
 (3) under stages 2 and 3 the whole gradients of the largest layer, until the replicas have summed them: :math:`w + g`
     bytes a parameter. The pass leaves them in the weights' format, and the reduce-scatter, for which the next layer's
-    gradients wait, copies them into the format of the sum. In a pipeline under stage 3, (1) has whole summed gradients,
-    and the copy is made when no activations are left, so :math:`w` bytes remain.
+    gradients wait, copies them into the format of the sum. In a pipeline, (1) has whole summed gradients, and the
+    copy is made when no activations are left, so :math:`w` bytes remain.
 
 The terms of time (``taut.formulations.terms``) are two in the passes and two after them: for experts that fewer devices
 hold, and for all other parameters.
 
-(4) Stage 3 gathers the weights of a layer before each pass. Stages 2 and 3 scatter its gradients after the pass. Both
-    run in the group of a copy. A gather or a scatter is half an all-reduce.
+(4) Stage 3 gathers the weights of a layer before each pass. Without a pipeline stages 2 and 3 scatter its gradients
+    after the pass. Both run in the group of a copy. A gather or a scatter is half an all-reduce.
 (5) After the passes one ring of all holders sums the gradients under stage 0. Under stage 1 it scatters the gradients
     and gathers the updated weights, in formats of their own (``taut.data.memory``). Under stage 2 it gathers the
-    weights. Stage 3 leaves nothing. With several copies of s devices each, the devices at one place of every copy
-    sum their 1/s of the gradients. Before this sum stage 1 scatters the gradients within a copy. After it stages 1 and
-    2 gather the weights within a copy.
+    weights. In a pipeline stages 2 and 3 scatter the gradients in it, once for all micro-batches. With several copies
+    of s devices each, the devices at one place of every copy sum their 1/s of the gradients. Before this sum stage 1,
+    and in a pipeline every stage above, scatters the gradients within a copy. After it stages 1 and 2 gather the
+    weights within a copy.
 
 Sources of (3): PyTorch's FSDP2, ``post_backward`` in ``_fsdp_param_group.py`` and ``foreach_reduce`` in
-``_fsdp_collectives.py``; Megatron-FSDP and DeepSpeed have buckets of about a layer's gradients.
+``_fsdp_collectives.py``; Megatron-FSDP and DeepSpeed have buckets of about a layer's gradients. Of pipelines: PyTorch's
+``backward_maybe_with_nosync`` in ``torch/distributed/pipelining/stage.py``, under which FSDP2 sums no gradients before
+the last micro-batch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -211,17 +215,20 @@ def shard_terms(
     loads: list[tuple[Load, Group]] = [("common", holders(candidate))]
     if has_expert_rings(candidate):
         loads.append(("experts", expert_holders(candidate)))
-    reduced = coefficient("data_parallel")
     if not in_passes:
-        moved = reduced * each.exchanged(candidate.zero, candidate.num_micro_batches)
+        moved = coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)
         return tuple(Term(load, "end", (Ring(held),), moved) for load, held in loads)
+    # What stages 2 and 3 exchange after the passes are collectives of the kind that their passes have.
+    reduced = coefficient("gather" if candidate.zero >= 2 else "data_parallel")
     moved = reduced * (each.gradient / candidate.dp_shard if candidate.dp_shard else _left(candidate, each))
     found = [Term(load, "end", _rings(candidate, each, held), moved) for load, held in loads]
-    if candidate.zero >= 2 and candidate.dp_cp > 1:
-        half, weight = 0.5 * coefficient("gather"), each.weight if candidate.zero == 3 else 0
+    weight = each.weight if candidate.zero == 3 else 0
+    gradient = each.gradient if candidate.zero >= 2 and candidate.pp == 1 else 0
+    if (weight or gradient) and candidate.dp_cp > 1:
+        half = 0.5 * coefficient("gather")
         for load, held in loads:
             if (copy := copy_of(candidate, held)).members > 1:
-                found.append(Term(load, "passes", (Ring(copy, half),), weight=weight, gradient=each.gradient))
+                found.append(Term(load, "passes", (Ring(copy, half),), weight=weight, gradient=gradient))
     return tuple(found)
 
 
@@ -242,7 +249,7 @@ def weight_share(each: ParameterBytes, candidate: "Candidate") -> float:
 
 def _left(candidate: "Candidate", each: ParameterBytes) -> float:
     """Bytes for a parameter that all holders of one copy exchange after the passes, as of an all-reduce."""
-    return each.exchanged_at_end(candidate.zero)
+    return each.exchanged_at_end(candidate.zero, in_pipeline=candidate.pp > 1)
 
 
 def held_bytes(
@@ -256,10 +263,11 @@ def held_bytes(
         + _shared(experts, count, candidate.expert_shards if zero >= stage else 1)
         for count, stage in zip(per_parameter[:3], (3, 2, 1), strict=True)
     )
+    in_pipeline = candidate.pp > 1
     if zero == 3 and candidate.dp_cp > 1:
-        whole = candidate.pp > 1
-        weights = weights + (weight if whole else 2 * largest * per_parameter.weight)
-        gradients = gradients + (gradient if whole else 0)
+        weights = weights + (weight if in_pipeline else 2 * largest * per_parameter.weight)
+    if zero >= 2 and candidate.dp_cp > 1 and in_pipeline:
+        gradients = gradients + gradient
     return np.asarray(weights), np.asarray(gradients), np.asarray(states)
 
 
@@ -286,8 +294,7 @@ def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: "Can
     """Bytes of the gradients of the largest layers before the replicas have summed them, (3)."""
     if candidate.zero < 2 or candidate.dp_cp == 1:
         return np.zeros_like(largest)
-    piped = candidate.zero == 3 and candidate.pp > 1
-    return np.asarray(largest * (per_parameter.weight + (0 if piped else per_parameter.gradient)))
+    return np.asarray(largest * (per_parameter.weight + (0 if candidate.pp > 1 else per_parameter.gradient)))
 
 
 def cast_bytes(parameters: Ints, candidate: "Candidate", experts: Ints | int = 0) -> Ints:

@@ -8,8 +8,9 @@ gradient and optimizer state for each. Under ZeRO stage k or above :math:`d_k` d
 
 (1) weights: :math:`\lceil P w / d_3 \rceil`, gradients: :math:`\lceil P g / d_2 \rceil`, states:
     :math:`\lceil P o / d_1 \rceil` (Rajbhandari et al., arXiv 1910.02054). Under stage 3 a layer's weights are gathered
-    while the layer before is in use, so twice the largest layer's weights are added. A pipeline would gather anew for
-    every micro-batch, so it keeps the stage's whole weights and gradients too (PyTorch's FSDP within a pipeline);
+    while the layer before is in use, so twice the largest layer's weights are added. A pipeline would gather and
+    scatter anew for every micro-batch, so it keeps the stage's whole weights too, and whole gradients under stages 2
+    and 3 (PyTorch's FSDP within a pipeline);
 (2) activations, or checkpoints under full recompute: :math:`q_x` times the bytes that stay of a micro-batch, with
     :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe. Under an order-priced schedule the order says how many
     micro-batches a device holds (``taut.formulations.schedules.orders`` (13));

@@ -292,16 +292,16 @@ def test_full_recompute_keeps_less_and_needs_workspace() -> None:
         (1, 2, 1, 4 * 12),
         (1, 2, 2, 4 * 10 + 6),
         (1, 2, 3, 4 * 9 + 2 * 2 + 6),
-        # Within a pipeline stage 3 keeps the stage's weights and gradients whole beside their shards, and the 2 bytes
-        # of a layer's gradients that are added to them.
+        # Within a pipeline stages 2 and 3 keep the stage's gradients whole beside their shards, stage 3 its weights
+        # too, and both the 2 bytes of a layer's gradients that are added to them.
         (2, 2, 3, 2 * 9 + 2 * 6 + 2),
-        (2, 2, 2, 2 * 10 + 6),
+        (2, 2, 2, 2 * 10 + 2 * 4 + 2),
         # One replica shares nothing.
         (2, 1, 3, 2 * 18),
     ],
 )
 def test_zero_stages_share_states_gradients_and_weights(pp: int, dp: int, zero: int, held: int) -> None:
-    """Each ZeRO stage divides what it says by dp; stage 3 holds gathered weights for a moment."""
+    """Each ZeRO stage divides what it says by dp; stage 3 gathers weights, pipelines keep gradients whole."""
     given = problem(cluster(pp * dp, 1))
     need = memory_bytes(given, strategy(candidate(pp, 1, dp, m=1, zero=zero), *range(4 // pp, 5, 4 // pp)))
     messages = 2 * MESSAGE if pp > 1 else 0

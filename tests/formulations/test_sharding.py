@@ -61,13 +61,17 @@ def test_gradient_shards_scatter_in_every_backward_pass_and_gather_weights_once(
     assert seconds(pair(20.0), choice, (4,), ALONE) == pytest.approx(4 * (240 + SCATTER) + 4 * GATHER)
 
 
-def test_stages_gather_their_own_layers_for_every_micro_batch() -> None:
-    """In a pipeline the longest stage with its gathers sets the pace, and nothing is reduced at the end."""
-    # Stages of 1 and 3 layers of 1 s, m = 4. A layer alone hides nothing of its own gathers, but 0 s of others.
-    one = 3 + 2 * GATHER + SCATTER
-    three = 9 + (3 * GATHER - 2) + (3 * (GATHER + SCATTER) - 6)
-    choice = candidate(2, 1, 2, m=4, zero=3)
-    assert seconds(crossed(), choice, (1, 4), CROSSED) == pytest.approx(one + three + 3 * three + 5.12e-6)
+@pytest.mark.parametrize("zero", [2, 3])
+def test_pipelines_scatter_gradients_once_after_the_passes(zero: int) -> None:
+    """In a pipeline the longest stage with its gathers sets the pace; gradients are scattered after its last pass."""
+    # Stages of 1 and 3 layers of 1 s, m = 4. ZeRO-3 gathers in every pass; a layer alone hides 0 s of its gathers.
+    one, three, back, left = 3.0, 9.0, 2.0, SCATTER + GATHER
+    if zero == 3:
+        one, three, back, left = one + 2 * GATHER, three + (3 * GATHER - 2) + (3 * GATHER - 6), back + GATHER, SCATTER
+    # The second stage ends a backward pass of the first and a hop before it, and scatters three layers.
+    pipeline = one + 4 * three + 5.12e-6 - back - 1.28e-6
+    choice = candidate(2, 1, 2, m=4, zero=zero)
+    assert seconds(crossed(), choice, (1, 4), CROSSED) == pytest.approx(pipeline + 3 * left)
 
 
 def test_copies_gather_inside_their_nodes_and_sum_their_shares_between_them() -> None:

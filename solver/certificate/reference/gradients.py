@@ -5,7 +5,8 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
 
 (1) Bytes that a parameter exchanges after the passes. ZeRO-0: its gradient. In ``step``, ZeRO-1: half of its gradient
     and of what ``param_gather`` names (gradient, weight, or one byte in fp8), ZeRO-2: weight/2, and ZeRO-3: none, since
-    the passes move the rest (``prices``). In the papers' models, ZeRO-1: its gradient, ZeRO-2:
+    the passes move the rest (``prices``). In a pipeline ZeRO-2 and 3 exchange gradient/2 more, which no pass moves. The
+    coefficient of gathers weighs both, that of rings the others. In the papers' models, ZeRO-1: its gradient, ZeRO-2:
     (m gradient + weight)/2, and ZeRO-3: m (gradient + 2 weight)/2. M is the sum over a pipeline rank's layers.
 (2) Rings of M bytes over the devices with the same weights, g_n of them on each of k nodes: max over n of
     4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B between, with the slowest link in either direction. In the papers' models
@@ -89,8 +90,8 @@ def _padding(plan: Figures) -> Floats:
 
 def _between_copies(plan: Figures) -> Floats:
     """Seconds of the sums between copies, and of what is exchanged inside them at the end, (n, pp), (8)."""
-    choice, weight = plan.choice, plan.case.coefficient("data_parallel")
-    gradient = weight * parameter_bytes(plan.case.memory)[1]
+    choice = plan.choice
+    gradient = _coefficient(plan) * parameter_bytes(plan.case.memory)[1]
     dense = gradient * plan.by_rank(plan.parameters - plan.experts) / choice.dp_shard
     found = dense * _sums(plan, plan.places.holders, choice.dp_shard) + _message(plan) * rings_of_copies(plan).max(
         axis=-1
@@ -136,7 +137,8 @@ def _message(plan: Figures) -> Floats:
     stored, gradient, _ = parameter_bytes(case.memory)
     m, weight = choice.num_micro_batches, case.coefficient("data_parallel")
     moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
-    moved = _exchanged(plan) if case.waits_for_all else moved
+    if case.waits_for_all:
+        weight, moved = _coefficient(plan), _exchanged(plan)
     return weight * moved * plan.by_rank(plan.parameters - plan.experts)
 
 
@@ -145,12 +147,19 @@ def _exchanged(plan: Figures) -> float:
     memory = plan.case.memory
     stored, gradient, _ = parameter_bytes(memory)
     gathered = {"weights": stored, "fp8": 1}.get(memory.param_gather, gradient)
-    return {1: (gradient + gathered) / 2, 2: stored / 2, 3: 0.0}.get(plan.choice.zero, float(gradient))
+    scattered = gradient / 2 if plan.choice.pp > 1 else 0.0
+    left = {1: (gradient + gathered) / 2, 2: stored / 2 + scattered, 3: scattered}
+    return left.get(plan.choice.zero, float(gradient))
 
 
 def _experts_message(plan: Figures) -> Floats:
     """Bytes of experts that a device of every pipeline rank exchanges (pp,), as ``_message``."""
-    return np.asarray(plan.case.coefficient("data_parallel") * _exchanged(plan) * plan.by_rank(plan.experts))
+    return np.asarray(_coefficient(plan) * _exchanged(plan) * plan.by_rank(plan.experts))
+
+
+def _coefficient(plan: Figures) -> float:
+    """Coefficient of what is exchanged after the passes in ``step``, (1)."""
+    return plan.case.coefficient("gather" if plan.choice.zero >= 2 else "data_parallel")
 
 
 def rings_of_experts(plan: Figures) -> Floats:

@@ -4,9 +4,9 @@ What a device of each pipeline rank holds, and which plans break a rule.
 (1) A parameter takes (weight, gradient, optimizer) bytes: (2, 4, 12) in bf16 and narrower formats, (2, 2, 16) in fp16,
     (4, 4, 8) in fp32. A gradient with a precision of its own takes 2 or 4 bytes. If only remainders of weights are
     kept, the optimizer takes 2 bytes less. ZeRO-1 divides the optimizer's bytes by the devices of a copy, ZeRO-2 the
-    gradients' too, ZeRO-3 the weights' too. ZeRO-3 gathers two of the largest layers; in a pipeline it holds weights
-    and gradients whole besides its shares. If a group of w devices shares the experts, the divisor for experts is
-    tp cp dp / w divided by the number of copies.
+    gradients' too, ZeRO-3 the weights' too. ZeRO-3 gathers two of the largest layers. In a pipeline it holds weights
+    whole besides its shares instead, and ZeRO-2 and 3 hold gradients whole. If a group of w devices shares the experts,
+    the divisor for experts is tp cp dp / w divided by the number of copies.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, and GPipe m. Under another order a device holds what its passes
     keep, until the whole backward pass, or until the gradient by the weights. If exchanges overlap, it holds the
     largest chunk once more; a single stage holds its largest layer once more, whose backward pass ends before the next
@@ -17,7 +17,7 @@ What a device of each pipeline rank holds, and which plans break a rule.
     gathered input under sequence parallelism; all keys and values with their gradients, if context ranks gather them;
     all that an expert group gathers and sums, if its ranks do so; and the larger of the loss's logits and, under ZeRO-2
     and 3, the gradients of the largest layer before they are scattered. These are in the weights' format and, except
-    for ZeRO-3 in a pipeline, also in the format of the sum. Gradients of activations that pass in a backward pass
+    in a pipeline, also in the format of the sum. Gradients of activations that pass in a backward pass
     (``taut.solver.certificate.reference.layers`` (10)) stand beside them, and weigh as what recomputation brings back.
     A stand-in for the gradient of every shape of weights on the device stays always.
 (4) Bytes are the terms times their coefficients, each rounded up, plus the overhead, plus the overhead of groups: once
@@ -179,7 +179,8 @@ def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints, 
         terms.append(-((experts - parameters) * each // sharers[0]) - (-experts * each // sharers[1]))
     if choice.zero == 3 and choice.holders > 1:
         terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)
-        terms[1] = terms[1] + (parameters * gradient if choice.pp > 1 else 0)
+    if choice.zero in (2, 3) and choice.holders > 1 and choice.pp > 1:
+        terms[1] = terms[1] + parameters * gradient
     return dict(zip(("weights", "gradients", "states"), terms, strict=True))
 
 
@@ -202,7 +203,7 @@ def _unsummed(memory: MemoryModel, choice: Choice, largest: Ints) -> Ints:
     if choice.zero not in (2, 3) or choice.holders == 1:
         return 0 * largest
     weight, gradient, _ = _held_parameter_bytes(memory)
-    return largest * (weight if choice.zero == 3 and choice.pp > 1 else weight + gradient)
+    return largest * (weight if choice.pp > 1 else weight + gradient)
 
 
 def _at_once(case: Case, choice: Choice, kept: Ints, order: Order | None) -> Ints:

@@ -27,10 +27,10 @@ with p_l parameters each, w and g bytes of a weight and a gradient in them.
 (8) Forward, ZeRO-3 gathers every layer before it runs. Layer a is gathered first, and nothing runs meanwhile. The other
     layers are gathered while a..b-1 compute. The pass waits for rate w p_a, and for the seconds by which
     rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
-(9) Backward, ZeRO-3 gathers layer b first, and ZeRO-2 and 3 scatter layer a last. Nothing runs during these two. The
-    gathers of b-1..a and the scatters of b..a+1 run during the whole backward pass. ZeRO-2 only scatters. Collectives
-    that run during computation slow it by the calibration's share of their own seconds. The pass waits for at least
-    this share.
+(9) Backward, ZeRO-3 gathers layer b first. Without a pipeline ZeRO-2 and 3 scatter layer a last. Nothing runs during
+    these two. The gathers of b-1..a and the scatters of b..a+1 run during the whole backward pass. ZeRO-2 only
+    scatters. Collectives that run during computation slow it by the calibration's share of their own seconds. The pass
+    waits for at least this share.
 (10) Each device hides collectives during its own computation.
 
 A pass is (kind, chunk, micro-batch) with kind F forward, I gradient by the input, W gradient by the weights, or B both
@@ -271,13 +271,15 @@ def _by_order(plan: Figures, order: Order) -> tuple[Floats, Floats]:
 
 def _is_sharded(plan: Figures) -> bool:
     """Whether passes gather or scatter."""
-    return plan.case.waits_for_all and plan.choice.zero >= 2 and plan.choice.holders > 1
+    choice = plan.choice
+    moves = choice.zero == 3 or (choice.zero == 2 and choice.pp == 1)
+    return moves and plan.case.waits_for_all and choice.holders > 1
 
 
 def _waits(plan: Figures, rank: Ints) -> Floats:
     """Seconds that every worker waits forward and backward, on pipeline ranks (C,): (2, n, C, dp, tp), (8) to (10)."""
     weight, gradient, _ = parameter_bytes(plan.case.memory)
-    gathered = weight if plan.choice.zero == 3 else 0
+    gathered, scattered = (weight if plan.choice.zero == 3 else 0), (gradient if plan.choice.pp == 1 else 0)
     experts, dense = plan.layers.experts, plan.layers.parameters - plan.layers.experts
     a, b, every = (
         np.stack([dense[plan.first], experts[plan.first]]),
@@ -288,7 +290,7 @@ def _waits(plan: Figures, rank: Ints) -> Floats:
     rates = half * rings_of_copies(plan), half * rings_of_experts(plan)
 
     def moved(weights: Ints, gradients: Ints) -> Floats:
-        sent = (gathered * weights + gradient * gradients)[..., None]
+        sent = (gathered * weights + scattered * gradients)[..., None]
         found = sum(rate[:, rank] * one for rate, one in zip(rates, sent, strict=True))
         return np.asarray(found)[..., None]
 
