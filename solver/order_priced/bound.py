@@ -6,7 +6,7 @@ Lower bound on every division of an order-priced candidate.
 (2) Where all layers but the last and some of the first are alike, the Lagrangian dual over the devices' options, in
     branches where that is asked for (``taut.solver.order_priced.branch_and_bound``).
 (3) Elsewhere, or where there are too many options, the Lagrangian dual over chunks, with prices of memory
-    (``taut.solver.order_priced.lagrangian``).
+    (``taut.solver.order_priced.master_rows``).
 
 (4) Where a framework states few divisions, all of them instead (``taut.solver.order_priced.stated``).
 (5) Where figures are linear in the layers of chunks, the tree of ``taut.solver.order_priced.layer_tree`` instead of (1)
@@ -28,12 +28,11 @@ from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.capacity import capacity_bound, missing_memory
-from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.device_options import DeviceChain
 from taut.solver.order_priced.dual_ascent import MOST_ITERATIONS, least_excess, maximise_dual
-from taut.solver.order_priced.lagrangian import bounded_pricing, memory_dual
 from taut.solver.order_priced.layer_bounds import LayerPaths, least_missing, linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
-from taut.solver.order_priced.master_rows import MasterRows, least_makespan
+from taut.solver.order_priced.master_rows import MasterRows, bounded_pricing, least_makespan, memory_dual
 from taut.solver.order_priced.stated import by_busiest, is_listed, stated_missing, stated_seconds
 from taut.solver.order_priced.witness import price_witness
 

@@ -5,8 +5,8 @@ Sets: branches, each the divisions with :math:`a_c` to :math:`b_c` layers in chu
 layers on device d.
 
 (1) A branch is bounded by the Lagrangian dual over the options of its devices
-    (``taut.solver.order_priced.dual_ascent``, with the pricing problem of ``taut.solver.order_priced.device_chain``) or
-    by how many layers they take (``taut.solver.order_priced.capacity``), whichever is larger.
+    (``taut.solver.order_priced.dual_ascent``, with the pricing problem of ``taut.solver.order_priced.device_options``)
+    or by how many layers they take (``taut.solver.order_priced.capacity``), whichever is larger.
 (2) Branching: the divisions of a branch are those with at most n layers on device d and those with more, or the same of
     a chunk c. So the least bound over the leaves of the tree bounds all divisions.
 (3) Selection: the leaf with the least bound is branched on (best first), of equal ones the deepest.
@@ -27,7 +27,7 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.capacity import capacity_bound
-from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.device_options import DeviceChain
 from taut.solver.order_priced.dual_ascent import DualSolution, maximise_dual
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 

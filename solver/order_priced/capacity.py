@@ -40,7 +40,7 @@ from taut.data.arrays import Floats
 from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
-from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.device_options import DeviceChain
 
 PRECISION = 1e-6
 """Relative distance between a proven T and one that (2) does not refute; bisection needs 20 trials."""

@@ -2,7 +2,7 @@ r"""
 Maximise the Lagrangian dual of the division problem by cutting planes, stabilised by smoothing.
 
 The dual function D of weights and prices :math:`w = (\lambda, \mu)` is concave and piecewise linear
-(``taut.solver.order_priced.lagrangian`` (1)). In every iteration
+(``taut.solver.order_priced.master_rows`` (5)). In every iteration
 
 (1) the restricted master problem over the divisions found so far yields :math:`w^*` and its value
     :math:`Z \ge \max D` over those divisions and paths;
@@ -29,7 +29,7 @@ bytes. Variables: weights of the divisions :math:`\xi_i \ge 0`, seconds t, missi
     \sum_i \xi_i = 1 \tag{5} \\
     \min t: & \quad \sum_i E_{ri} \xi_i \le t, \; \sum_i \xi_i = 1 \tag{6}
 
-(5) is the Dantzig-Wolfe form of the Lagrangian dual (``taut.solver.order_priced.lagrangian`` (1)) restricted to known
+(5) is the Dantzig-Wolfe form of the Lagrangian dual (``taut.solver.order_priced.master_rows`` (5)) restricted to known
 columns and rows: seen from the dual it maximises the least of the cutting planes of Kelley (The cutting-plane method
 for solving convex programs, 1960). The duals of the paths are the weights :math:`\lambda`, those of the memory rows the
 prices :math:`\mu`. The penalty keeps (5) feasible where no known division fits, and bounds the prices. (6) does the
@@ -52,8 +52,7 @@ from taut.data.arrays import Floats
 from taut.errors import SolverError
 from taut.formulations.strategy import Division
 from taut.solver.linear_program import LinearProgram, linear_program
-from taut.solver.order_priced.lagrangian import PricingOracle, dual_value
-from taut.solver.order_priced.master_rows import MasterRows
+from taut.solver.order_priced.master_rows import MasterRows, PricingOracle, dual_value
 
 EXCESS_PENALTY = 20.0
 """Penalty eta in step times: a division that lacks a twentieth of the budget costs a step time more."""

@@ -19,6 +19,25 @@ load :math:`P_c` of reductions, bytes of activations :math:`a_c` and beside, for
 (4) Separation: seconds of a path are linear in the figures. So of all paths the one whose seconds have the largest mean
     over divisions with weights :math:`\xi_i` is the critical path under the mean figures. It is stated by those, in
     whole numbers of any unit, since any such numbers yield a path.
+
+Lagrangian relaxation yields lower bounds for given multipliers, :math:`\sum_k \lambda_k = 1`. Division x takes
+:math:`s_k(x)` seconds on path k, and on memory row (d, n) :math:`b_{dn}(x)` bytes beyond the budget.
+
+(5) The makespan of a division is at least :math:`\max_k s_k(x)`, and a division that fits has :math:`b(x) \le 0`. So
+    for all multipliers the least makespan is at least the dual function
+    :math:`D(\lambda, \mu) = \min_x \sum_k \lambda_k s_k(x) + \sum_{d, n} \mu_{dn} b_{dn}(x)`, which the pricing problem
+    evaluates (``taut.solver.order_priced.pricing``).
+(6) If :math:`\min_x \sum \mu_{dn} b_{dn}(x) > 0` for some :math:`\mu` no division fits, and with :math:`\sum \mu = 1`
+    some device lacks that many bytes in every division (a Farkas certificate).
+(7) A division with a chunk that takes more than limit / m seconds for a micro-batch, less what the other chunks of its
+    device take at least, exceeds the limit. So the lesser of the limit and of (5) over all other divisions is a bound
+    too, a better one where the limit is near the optimum.
+(8) Where the options of every device within the limit are enumerated (``taut.solver.order_priced.device_options``) they
+    are the domain of x in (5): no device exceeds its memory or the limit, so memory needs no price.
+
+Sources: M. Held and R. M. Karp, The traveling-salesman problem and minimum spanning trees, part II, Mathematical
+Programming 1 (1971); A. M. Geoffrion, Lagrangean relaxation for integer programming, Mathematical Programming Study 2
+(1974).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,10 +48,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.order_division import ChunkProblem, pipeline_ends
+from taut.formulations.order_division import ROUNDING, ChunkProblem, pipeline_ends
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, critical_path, device_paths, stated_path
-from taut.solver.order_priced.pricing import ChunkCosts
+from taut.solver.order_priced.pricing import ChunkCosts, least_division, room
 
 RESOLUTION = 1e6
 """Whole numbers for the longest pass: a path is longest for numbers so rounded within a millionth of its length."""
@@ -276,3 +295,45 @@ def _numbers(path: Path, tail: Floats) -> Floats:
 def _key(path: Path, tail: Floats) -> tuple[bytes, ...]:
     """What two rows have in common only if they are equal."""
     return path.passes.tobytes(), path.transfers.tobytes(), tail.tobytes()
+
+
+PricingOracle = Callable[[ChunkCosts], tuple[float, Division | None]]
+"""Least cost of a division under costs of its chunks' figures, in seconds, and a division that has it."""
+CANCELLATION = 1e-12
+"""Relative allowance for the cancellation of bytes in (5): some thousand roundings, and less than iterations gain."""
+
+
+def dual_value(
+    rows: MasterRows, path_weights: Floats, memory_prices: Floats, oracle: PricingOracle
+) -> tuple[float, Division | None]:
+    r"""
+    The dual function (5), without the constant seconds.
+
+    ``rows``: paths and memory rows; ``path_weights``, ``memory_prices``: multipliers :math:`\lambda` of the first paths
+    and :math:`\mu` of the memory rows; ``oracle``: solves the pricing problem, over the divisions of (7) or of (8).
+    Returns a lower bound in seconds, and the division that attains the minimum; None where no division is allowed.
+    """
+    value, division = oracle(rows.chunk_costs(path_weights, memory_prices))
+    within = rows.given.budget - rows.given.always + CANCELLATION * max(rows.given.budget, 1.0)
+    return value - memory_prices.sum() * within, division
+
+
+def bounded_pricing(given: ChunkProblem, limit: float) -> PricingOracle:
+    """The pricing problem over the divisions of (7), for a limit in seconds."""
+    longest = longest_chunk(given, limit)
+    return lambda costs: least_division(given, costs, longest)
+
+
+def memory_dual(rows: MasterRows, memory_prices: Floats) -> tuple[float, Division | None]:
+    """Bytes that some device lacks in every division, by (6) at prices mu, and the minimising division, if any."""
+    memory_prices = memory_prices / max(memory_prices.sum(), 1e-300)
+    value, division = least_division(rows.given, rows.chunk_costs(np.zeros(0), memory_prices))
+    return (value - memory_prices.sum() * room(rows.given) if division else np.inf), division
+
+
+def longest_chunk(given: ChunkProblem, limit: float) -> float:
+    """Seconds that a chunk may take for the passes of a micro-batch within the limit, (7)."""
+    layers = np.arange(given.num_layers)
+    least = float(given.passes.sum(axis=0)[:, layers, layers + 1].min())
+    others = len(given.hosted(0)) - 1
+    return (limit - given.constant) / given.micro_batches * (1 + ROUNDING) - others * least

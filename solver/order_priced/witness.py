@@ -10,13 +10,13 @@ by one of
 (2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or weights
     of paths at its leaves, which hold for any weights that are not negative and sum to one;
 (2') the same with a mixture of paths at each leaf (``taut.solver.order_priced.layer_bounds`` (1));
-(3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.lagrangian`` (1) and (3)), which hold
+(3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.master_rows`` (5) and (7)), which hold
     for any such weights and any prices that are not negative.
 
 Where divisions are listed one by one (``taut.solver.order_priced.stated``), a witness is their number, with the limit
 up to which they were priced, and the check prices them again.
 
-Missing memory is proven by prices (``taut.solver.order_priced.lagrangian`` (2)), or (4) by bytes with which, on every
+Missing memory is proven by prices (``taut.solver.order_priced.master_rows`` (6)), or (4) by bytes with which, on every
 device, the devices still take too few layers.
 
 The check evaluates the dual function once, by the pricing problem's dynamic program; it needs no linear program and no
@@ -33,10 +33,9 @@ from taut.data.arrays import Floats
 from taut.data.units import MOST_BYTES
 from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_too_small
-from taut.solver.order_priced.device_chain import DeviceChain
-from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
+from taut.solver.order_priced.device_options import DeviceChain
 from taut.solver.order_priced.layer_bounds import Cases, Leaf, Split, least_of_leaves, linear_paths
-from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
+from taut.solver.order_priced.master_rows import MasterRows, MeanFigures, bounded_pricing, dual_value, memory_dual
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 
 Number = Annotated[int, Field(ge=0, le=2**31)]

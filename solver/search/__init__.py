@@ -1,7 +1,7 @@
 """
 Branch and bound over candidates.
 
-``search`` is the loop over candidates by best bound, ``refinement`` the steps that raise one candidate's bound and find
-plans in it, ``standing`` the best plan so far and where each candidate stands, ``conclusion`` the bounds so far, and
+``search`` is the loop over candidates by best bound, on one process or several, ``refinement`` the steps that raise one
+candidate's bound and find plans in it, ``standing`` the best plan so far and where each candidate stands, and
 ``order_refinement`` the steps of candidates that are priced by their order.
 """

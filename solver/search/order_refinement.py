@@ -4,7 +4,7 @@ Refinements of a candidate that is priced by its order.
 (1) ``order``: what its devices can take, and weighted paths through the order (``taut.solver.order_priced.bound``),
     with a short local search for a division and a constructed placement. On two classes of device layers are counted
     before, and a candidate that another one dominates in all cases takes its bound, and waits;
-(2) a long local search from that division (``taut.solver.order_priced.divisions.local_search``), for the most promising
+(2) a long local search from that division (``taut.solver.order_priced.divisions``), for the most promising
     candidates first and after (1) of all: a good division of one shortens or saves that of the others, and bounds cost
     less than divisions;
 (3) placement as for any candidate (``taut.solver.search.refinement``);
@@ -50,8 +50,7 @@ from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.order_priced.bound import OrderBound
 from taut.solver.order_priced.capacity import most_refuted
-from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
-from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, improved_division
+from taut.solver.order_priced.divisions import LONG, REACH, SHORT, DivisionAnnealing, improved_division
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed

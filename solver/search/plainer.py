@@ -36,8 +36,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.stop import Listener, Progress, Stopwatch, interrupt_requested
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy
-from taut.solver.search.conclusion import with_incumbent
-from taut.solver.search.search import search
+from taut.solver.search.search import search, with_incumbent
 from taut.solver.signals import cut_short
 
 GAP = 4e-3

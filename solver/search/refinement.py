@@ -13,7 +13,7 @@ Refinements of one candidate: how its bound rises and its plan falls.
     turn with the refinement of a case distinction.
 
 (5) With an uneven batch, (2) divides for every type of device, and plans by type replace (3) and (4)
-    (``taut.solver.search.uneven_plans``).
+    (``taut.solver.search.typed_plans``).
 
 No step follows once the bound reaches the incumbent. An order-priced candidate has steps of its own
 (``taut.solver.search.order_refinement``). Its placements are annealed with a stage for each device, and then improved
@@ -50,8 +50,7 @@ from taut.solver.placement.path_cover.proving import CoverCache, CoverSearch, lo
 from taut.solver.result import CandidateBound, Limits, Source, State
 from taut.solver.search.order_refinement import OrderRefining
 from taut.solver.search.standing import ABOVE, Best, Stage, Standing, infeasible, placing
-from taut.solver.search.typed_plans import typed_plans
-from taut.solver.search.uneven_plans import uneven_plans
+from taut.solver.search.typed_plans import typed_plans, uneven_plans
 
 PLACED_FIRST = 32
 """Devices of several types up to which closed forms are placed at once; on 96 a placement takes six seconds."""

@@ -40,7 +40,7 @@ from taut.solver.bounds.ring_members import MemberBound
 from taut.solver.ladder import chunk_racks, ladder
 from taut.solver.layer_division.divide import solve_partition
 from taut.solver.order_priced import capacity, chunk_memory, layer_bounds
-from taut.solver.placement.exact import joint, node_sets, slot_figures
+from taut.solver.placement.exact import joint, node_sets, node_slots
 from taut.solver.placement.path_cover import bound as cover
 from taut.solver.placement.path_cover import racks as cover_racks
 from taut.solver.result import Limits
@@ -647,9 +647,9 @@ FURTHER: dict[str, Row] = {
     "rings of node slots tenfold": (
         "node-slots",
         "alike nodes",
-        _changed(slot_figures, "_rings", lambda found, *_: (10 * found[0], *found[1:])),
+        _changed(node_slots, "_rings", lambda found, *_: (10 * found[0], *found[1:])),
     ),
-    "hops of node slots tenfold": ("node-slots", "alike nodes", _scaled(slot_figures, "_mean_hop", 10.0)),
+    "hops of node slots tenfold": ("node-slots", "alike nodes", _scaled(node_slots, "_mean_hop", 10.0)),
     "ways back of covers forgotten": ("cover", "covers", _lost_ways),
     "covers +5 %": ("cover", "covers", _changed(cover, "cover_bound", lambda found, *_: (1.05 * found[0], *found[1:]))),
     "spanning stages take the slowest link": (

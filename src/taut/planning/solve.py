@@ -273,7 +273,7 @@ def _searched(
     if processes == 1:
         return search(problem, limits, progress, incumbent=known)
     from taut.processes import local_executor
-    from taut.solver.search.shared import search_on
+    from taut.solver.search.search import search_on
 
     with local_executor(processes) as executor:
         return search_on(executor, processes, problem, limits, progress)

@@ -52,8 +52,7 @@ from taut.solver.moving import (
     unit_bytes,
 )
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
-from taut.solver.search.conclusion import with_incumbent
-from taut.solver.search.search import search
+from taut.solver.search.search import search, with_incumbent
 from taut.solver.simple_plans import priced
 from taut.words import percent
 

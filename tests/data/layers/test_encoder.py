@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.analytic.device_rates import rates_of
-from taut.data.analytic.encoder_costs import encoder_kept, encoder_passes
+from taut.data.analytic.layer_costs import encoder_kept, encoder_passes
 from taut.data.catalog.devices import catalog_device
 from taut.data.layers.encoder import EncoderSpec
 from taut.errors import DataError

@@ -17,18 +17,19 @@ from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.space import Candidate
 from taut.formulations.tables.memory import stage_memory
-from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose
-from taut.solver.infeasibility.feasibility import fits
-from taut.solver.infeasibility.remedies import (
+from taut.solver.infeasibility.diagnosis import (
     CHANGES,
+    Infeasibility,
     Remedy,
     _fewest_nodes,
     _holds,
     _lean,
     _with_memory,
     _with_nodes,
+    diagnose,
     more_hardware,
 )
+from taut.solver.infeasibility.feasibility import fits
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.support.instances import random_problem

@@ -7,8 +7,7 @@ import pytest
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
-from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.infeasibility.remedies import least_host_room, with_room
+from taut.solver.infeasibility.diagnosis import diagnose, least_host_room, with_room
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.solver.bounds.test_activation_offload import on_hosts

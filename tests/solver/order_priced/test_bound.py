@@ -30,7 +30,7 @@ from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.critical_paths import critical_path, device_path
-from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.device_options import DeviceChain
 from taut.solver.order_priced.master_rows import MasterRows, durations, least_makespan
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.result import Limits

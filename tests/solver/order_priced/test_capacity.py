@@ -14,7 +14,7 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.capacity import capacity_bound, is_lower_bound, is_too_small, missing_memory
-from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.device_options import DeviceChain
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.support.blocks import blocks

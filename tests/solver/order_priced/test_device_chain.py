@@ -12,7 +12,7 @@ from taut.data.model import ModelSpec
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.device_options import DeviceChain
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from tests.solver.order_priced.test_capacity import divisions, excess
 from tests.support.small import cluster, costs, model, problem

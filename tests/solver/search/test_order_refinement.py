@@ -24,8 +24,8 @@ TOLERANCE = 1 + 1e-9
 
 def few_options(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Let devices have so many options at most, and bounds have a limit far above the divisions that they know."""
-    monkeypatch.setattr("taut.solver.order_priced.device_chain.MOST_OPTIONS", 0)
-    monkeypatch.setattr("taut.solver.order_priced.device_chain.MOST_WITHIN", most)
+    monkeypatch.setattr("taut.solver.order_priced.device_options.MOST_OPTIONS", 0)
+    monkeypatch.setattr("taut.solver.order_priced.device_options.MOST_WITHIN", most)
     monkeypatch.setattr("taut.solver.order_priced.bound.SLACK", 3.0)
 
 

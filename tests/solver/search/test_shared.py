@@ -11,8 +11,7 @@ from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.processes import local_executor
 from taut.solver.result import Limits, SearchResult, State
-from taut.solver.search.search import search
-from taut.solver.search.shared import search_on
+from taut.solver.search.search import search, search_on
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.small import cluster, problem

@@ -21,7 +21,7 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
-from taut.solver.search.uneven_plans import divide_batch
+from taut.solver.search.typed_plans import divide_batch
 from tests.support.blocks import blocks
 from tests.support.oracle import batches, enumerate_all, enumerate_candidate
 from tests.support.uneven import uneven_candidates, uneven_problem

@@ -11,8 +11,8 @@ from taut.formulations.strategy import Division
 from taut.formulations.tables.memory import device_memory
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.order_priced.divisions import annealing
-from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
+from taut.solver.order_priced import divisions as annealing
+from taut.solver.order_priced.divisions import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.solver.order_priced.test_capacity import divisions

@@ -7,7 +7,7 @@ import numpy as np
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.order_priced.divisions.local_search import bands, quickest_bands
+from taut.solver.order_priced.divisions import bands, quickest_bands
 from taut.solver.order_priced.master_rows import least_makespan, least_makespans
 from tests.support.small import cluster, model, problem
 

@@ -10,8 +10,7 @@ from taut.data.cluster import ClusterSpec
 from taut.formulations.latency import violations
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
-from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.infeasibility.remedies import without_margin
+from taut.solver.infeasibility.diagnosis import diagnose, without_margin
 from taut.solver.placement.exact.memory_assignment import least_missing
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search

@@ -29,9 +29,9 @@ from taut.solver.placement.exact.node_slots import (
     least_wait,
     most_hops,
     slot_positions,
+    slot_states,
     solve_by_slots,
 )
-from taut.solver.placement.exact.slot_figures import slot_states
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.support.alike import alike_problem
