@@ -54,15 +54,15 @@ def test_bounds_hold_and_searches_find_the_optimum() -> None:
         check_search(given, seed)
 
 
-def gathered_free(each: ParameterBytes, zero: int) -> float:
-    """Bytes after the passes without what ZeRO-1 gathers."""
-    return each.gradient / 2 if zero == 1 else {2: each.weight / 2, 3: 0.0}.get(zero, float(each.gradient))
-
-
 def test_a_plan_that_gathers_for_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A certificate whose prices leave the gather out does not hold; without the bug it does."""
     assert taut.verify(taut.plan("gpt2-345m", "dgx-a100", **ASKED)).holds
-    monkeypatch.setattr(ParameterBytes, "exchanged_at_end", gathered_free)
+    right = ParameterBytes.exchanged_at_end
+
+    def free(each: ParameterBytes, zero: int, **more: Any) -> float:
+        return each.gradient / 2 if zero == 1 else right(each, zero, **more)
+
+    monkeypatch.setattr(ParameterBytes, "exchanged_at_end", free)
     assert not taut.verify(taut.plan("gpt2-345m", "dgx-a100", **ASKED)).holds
 
 
