@@ -1,10 +1,10 @@
 """
 Fields of a Hugging Face ``config.json``: the names that rules read, and the names that change no price.
 
-A field that speaks of layers, heads, experts, attention, widths or windows changes the model. A rule reads such a
-field, or the field is known to change neither parameters nor work, or the file is refused by the field's name. The
-names are in ``data/catalog/config_files.yaml``. A field that is off (null, false, 0, 1.0 of a factor, or empty) is as
-good as absent.
+A field that speaks of layers, heads, experts, attention, widths or windows changes the model, and a number, list or
+section of any other name may. A rule reads such a field, or the field is known to change neither parameters nor work,
+or the file is refused by the field's name. The names are in ``data/catalog/config_files.yaml``. A field that is off
+(null, false, 0, 1.0 of a factor, or empty) is as good as absent.
 """
 
 import re
@@ -82,13 +82,14 @@ def router_groups(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unknown_fields(values: Mapping[str, Any]) -> Iterator[str]:
-    """Fields that speak of the model's shape, are on, and that no rule knows."""
+    """Fields that may speak of the model's shape, are on, and that no rule knows."""
     for name, value in values.items():
         is_off = not value or (isinstance(value, float) and value == 1.0)
         if name in KNOWN or is_off:
             continue
         neutral = not _DECIDING.search(name) and any(pattern.search(name) for pattern in _NEUTRAL)
-        if not neutral and _STRUCTURAL.search(name):
+        counts = isinstance(value, int | list | dict) and not isinstance(value, bool)
+        if not neutral and (_STRUCTURAL.search(name) or (counts and value != 1)):
             yield name
 
 

@@ -202,6 +202,33 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
         },
         744e9,
     ),
+    "hy3": (
+        {
+            **{"model_type": "hy_v3", "hidden_size": 4096, "intermediate_size": 13312, "expert_hidden_dim": 1536},
+            **{"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128},
+            **{"num_experts": 192, "num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1},
+            **{"num_nextn_predict_layers": 1, "vocab_size": 120832, "max_position_embeddings": 262144},
+        },
+        295e9,
+    ),
+    "mimo-v2-pro": (
+        {
+            **{"model_type": "mimo_v2", "architectures": ["MiMoV2ForCausalLM"], "hidden_size": 6144},
+            **{
+                "intermediate_size": 16384,
+                "moe_intermediate_size": 2048,
+                "num_hidden_layers": 70,
+                "hidden_act": "silu",
+            },
+            **{"num_attention_heads": 128, "num_key_value_heads": 8, "head_dim": 192, "v_head_dim": 128},
+            **{"swa_num_attention_heads": 128, "swa_num_key_value_heads": 8, "swa_head_dim": 192},
+            **{"swa_v_head_dim": 128, "sliding_window": 128, "n_routed_experts": 384, "num_experts_per_tok": 8},
+            **{"hybrid_layer_pattern": [int(at > 0 and at % 7 > 0) for at in range(70)]},
+            **{"moe_layer_freq": [0, *[1] * 69], "attention_projection_layout": "fused_qkv", "vocab_size": 152576},
+            **{"max_position_embeddings": 1048576, "tie_word_embeddings": False},
+        },
+        1.02e12,
+    ),
 }
 """Files, by name, and the parameters that their publishers state."""
 
