@@ -105,11 +105,12 @@ class _Hop(NamedTuple):
 
 
 def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> RackCases | None:
-    """Racks of a candidate, or nodes of one with experts; None where none are, or not all stages are waited for."""
+    """Racks of a candidate, or nodes of one with wider blocks; None where none are, or stage 0 alone is waited for."""
     if not waits_for_later_stages(problem, candidate):
         return None
     constant = problem.least_constant(candidate)
-    if candidate.ep > 1 and len(problem.device_types) == 1 and share_nodes(problem, candidate):
+    # Blocks that are tensor groups have their nodes told apart by the members of rings.
+    if not candidate.of_tensor_groups and len(problem.device_types) == 1 and share_nodes(problem, candidate):
         tails = _tails_on_nodes(problem, candidate, best)
         hop = _hop(problem, candidate, best, None)
         each = crossings_of_nodes(problem, candidate)
