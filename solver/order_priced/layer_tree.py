@@ -424,7 +424,9 @@ class _Case:
                 rounds.append(np.divide(by_round, through, out=np.zeros(chunks), where=through > 0))
                 stairs = stairs[2 * chunks - 1 - devices :]
             ends = stairs.reshape(paths.ends.after.shape)
-        total = float(ends.sum() + shares.sum())
+        if not (total := float(ends.sum() + shares.sum())):
+            # No path has a weight: any one proves as much.
+            return _single(paths, 0)
         weights_of = np.zeros(len(paths.rows.paths))
         weights_of[list(self._used)] = shares / total
         self._used |= {k: self._branches for k in np.flatnonzero(weights_of).tolist()}

@@ -14,7 +14,7 @@ from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem, SlowLinks, pipeline_ends
 from taut.formulations.schedules.orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
-from taut.solver.order_priced import layer_bounds
+from taut.solver.order_priced import layer_bounds, layer_tree
 from taut.solver.order_priced.layer_bounds import (
     Branch,
     LayerPaths,
@@ -218,6 +218,16 @@ def test_a_lower_limit_leaves_trees_valid() -> None:
             if not tree.branch():
                 break
     assert fewer > 5
+
+
+def test_a_solution_without_weights_is_a_leaf_all_the_same() -> None:
+    """Where no row binds the leaf is that of one path, and its bound a number."""
+    paths, *_ = linear_paths(chunk_problem(np.random.default_rng(0), 2, 2, 4, 8, 1e6))
+    case = layer_tree._Case(paths, 10.0)
+    answer = case.solve()
+    assert answer is not None
+    leaf = case.leaf(answer._replace(duals=np.zeros_like(answer.duals)))
+    assert leaf == layer_tree._single(paths, 0) and sum(leaf.shares) == 1.0
 
 
 def depth(node: dict[str, Any]) -> int:
