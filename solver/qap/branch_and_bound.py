@@ -108,8 +108,13 @@ def complete(
     constants, children, turn = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     items, locations = np.zeros((size, size), dtype=np.int64), np.zeros((size, size), dtype=np.int64)
     bounds = np.zeros((size, size))
-    singles[0, : size * size] = linear.copy().reshape(size * size)
-    pairs[: size**4] = quadratic.copy().reshape(size**4)
+    # Slices that arrays are assigned to take seconds to compile, for the words of their errors.
+    for i in range(size):
+        for k in range(size):
+            singles[0, i * size + k] = linear[i, k]
+    for i in range(size * size):
+        for k in range(size * size):
+            pairs[i * size * size + k] = quadratic[i, k]
     constants[0] = constant
     depth, fresh = 0, True
     while depth >= 0:
@@ -126,8 +131,8 @@ def complete(
             elif constants[depth] <= cutoff:
                 rows, columns, values = branches(constants[depth], own, cutoff, every[:left], every[:left])
                 children[depth] = len(rows)
-                items[depth, : len(rows)], locations[depth, : len(rows)] = rows, columns
-                bounds[depth, : len(rows)] = values
+                for k in range(len(rows)):
+                    items[depth, k], locations[depth, k], bounds[depth, k] = rows[k], columns[k], values[k]
         elif turn[depth] < children[depth] and bounds[depth, turn[depth]] <= cutoff:
             which, less = turn[depth], left - 1
             fix(
@@ -349,7 +354,8 @@ def _list_automorphisms(matrix: Floats, kind: Ints, turn: Ints, most: int, tries
         if depth == size:
             if count == most:
                 return found[:0]
-            found[count] = image
+            for index in range(size):
+                found[count, index] = image[index]
             count += 1
             depth -= 1
             continue

@@ -158,7 +158,9 @@ def least_places(
     size = len(order)
     subtrees, chosen = np.zeros((size, size, size)), np.zeros((size, size, 2), np.int64)
     for i in range(size):
-        subtrees[i] = linear[i] + multipliers
+        for k in range(size):
+            for place in range(size):
+                subtrees[i, k, place] = linear[i, place] + multipliers[place]
     for i in order[::-1]:
         above = parent[i]
         if above < 0:
@@ -173,13 +175,16 @@ def least_places(
                     second, chosen[i, k, 1] = cost, place
             for h in range(size):
                 subtrees[above, h, k] += second if h == chosen[i, k, 0] else best
-    total, places = -multipliers.sum(), np.zeros(size, np.int64)
+    total, places = 0.0, np.zeros(size, np.int64)
+    for k in range(size):
+        total -= multipliers[k]
     for i in order:
         above = parent[i]
         if above < 0:
-            roots = np.array([subtrees[i, k, k] for k in range(size)])
-            places[i] = roots.argmin()
-            total += roots[places[i]]
+            for k in range(size):
+                if subtrees[i, k, k] < subtrees[i, places[i], places[i]]:
+                    places[i] = k
+            total += subtrees[i, places[i], places[i]]
             continue
         k = places[above]
         h = places[parent[above]] if parent[above] >= 0 else k

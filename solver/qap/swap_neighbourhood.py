@@ -185,7 +185,8 @@ def anneal_moves(
         cost += change
         if cost < least:
             least = cost
-            best[:] = permutation
+            for k in range(size):
+                best[k] = permutation[k]
             if least <= target:
                 break
     return r, s
@@ -245,7 +246,8 @@ def tabu_moves(state: State, cost: float, least: float, until: Ints, begin: int,
         _swap(placed, placed_loop, placed_kind, permutation, r, s)
         if cost < least - slack:
             least = cost
-            best[:] = permutation
+            for k in range(size):
+                best[k] = permutation[k]
             if least <= target:
                 break
         _update(changes, flow, placed, r, s)

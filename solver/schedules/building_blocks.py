@@ -571,7 +571,9 @@ def _assembled(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
             reorder_cool_down(short, slot, most, cool)
             if not backfill(cool, most, found[n]):
                 break
-            short[:] = found[n]
+            for d in range(len(short)):
+                for q in range(short.shape[1]):
+                    short[d, q] = found[n, d, q]
             n += 1
     return found[:n].copy()
 

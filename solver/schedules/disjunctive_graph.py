@@ -393,13 +393,18 @@ def _late_acceptance(
         new = run(graph, order, max(past[trial % history], now) * (1 + ROUNDING), timing)
         if new == np.inf:
             _insert(order, b, a)
-            timing.end[:] = end
+            for x in range(len(end)):
+                timing.end[x] = end[x]
         else:
             _store_positions(graph, order, held, place, low, high)
             now, stale = new, True
-            end[:] = timing.end
+            for x in range(len(end)):
+                end[x] = timing.end[x]
             if new < best * (1 - ROUNDING):
-                best, kept[:] = new, order
+                best = new
+                for r in range(len(order)):
+                    kept[r] = order[r]
         past[trial % history] = min(past[trial % history], now)
-    order[:] = kept
+    for r in range(len(order)):
+        order[r] = kept[r]
     return best

@@ -5,18 +5,21 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core import event
 
 from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FormulationError
 from taut.formulations.assignment import QuadraticAssignment
-from taut.solver.branch_and_bound.stop import Progress
+from taut.solver.branch_and_bound.stop import COMPILING, Progress
 from taut.solver.qap import quadratic, swap_neighbourhood
 from taut.solver.qap.hahn_grant import gilmore_lawler
 from taut.solver.qap.quadratic import place
@@ -220,6 +223,21 @@ def test_result_survives_relabelling(kind: str, size: int, seed: int) -> None:
     assert place(renamed).objective == pytest.approx(place(problem).objective, rel=1e-9, abs=1e-9)
     assert gilmore_lawler(renamed) == pytest.approx(gilmore_lawler(problem), rel=1e-9, abs=1e-9)
     assert gilmore_lawler(renamed) <= place(problem).objective
+
+
+def test_compiling_is_no_turn_of_the_proof() -> None:
+    """However long the proof compiles, the search beside it gets the times of its work alone."""
+
+    def turns(name: str, compiling: float = 0.0) -> Iterator[Any]:
+        while True:
+            with event.trigger_event(COMPILING, data={}):
+                sleep(compiling)
+            sleep(0.01)
+            yield name
+
+    found = list(islice(quadratic._shared(turns("proof", 0.2), turns("search"), 1.0), 8))
+    # Counted, each would give the search some twenty turns.
+    assert found.count("proof") >= 2
 
 
 @pytest.mark.skipif(not FILES.is_dir(), reason="TAUT_SHARED_DATA holds no qaplib folder")
