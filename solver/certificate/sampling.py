@@ -33,6 +33,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain, combinations, islice, pairwise, permutations, product
 
 import numpy as np
@@ -103,9 +104,19 @@ def _together(at: Floats, pace: Floats, choice: Choice) -> Ints:
 Recompute = tuple[str, ...]
 
 
+@cache
+def every_order(count: int) -> Ints:
+    """All orders of so many things, one a row."""
+    return np.array(list(permutations(range(count))))
+
+
 @dataclass
 class Best:
-    """The best plan known of a candidate: bytes over the limit, then seconds."""
+    """
+    The best plan known of a candidate: bytes over the limit, then seconds.
+
+    ``needs`` are bytes of ranks by strategy, ``tried`` the feasible plans of a strategy on a set of placements.
+    """
 
     choice: Choice
     bound: float
@@ -113,6 +124,8 @@ class Best:
     stages: Stages = ()
     recompute: Recompute = ()
     devices: Ints = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.int64))
+    needs: dict[tuple[Stages, Recompute], Ints] = field(default_factory=dict)
+    tried: dict[tuple[Stages, Recompute, bytes], int] = field(default_factory=dict)
 
     @property
     def refutes(self) -> bool:
@@ -159,12 +172,21 @@ def balanced(case: Case, choice: Choice) -> Stages:
     return between(cuts, layers)
 
 
-def fitted(case: Case, choice: Choice, stages: Stages, budget: float) -> Recompute:
+def need_of(case: Case, best: Best, stages: Stages, recompute: Recompute) -> Ints:
+    """Bytes of every rank under a strategy, which are kept."""
+    found = best.needs.get((stages, recompute))
+    if found is None:
+        found = np.array(memory_bytes(case, best.choice, stages, recompute, order_for(case, best.choice)))
+        best.needs[stages, recompute] = found
+    return found
+
+
+def fitted(case: Case, best: Best, stages: Stages, budget: float) -> Recompute:
     """For every rank the first recompute within a budget of bytes, or the one that holds least."""
-    kinds, order = case.recomputes(choice), order_for(case, choice)
+    choice, kinds = best.choice, case.recomputes(best.choice)
     if len(kinds) == 1:
         return (kinds[0],) * len(stages)
-    need = [memory_bytes(case, choice, stages, (kind,) * len(stages), order) for kind in kinds]
+    need = [need_of(case, best, stages, (kind,) * len(stages)) for kind in kinds]
     chosen = []
     for rank in range(choice.pp):
         fits = [k for k in range(len(kinds)) if need[k][rank] <= budget]
@@ -261,20 +283,28 @@ class _Sampler:
     def _sampled(self, best: Best) -> Best:
         """The best of sampled strategies on sampled placements, (2) and (3)."""
         placements = self._placements(best.choice)
-        for stages, recompute in self._strategies(best.choice):
-            self._try(best, stages, recompute, placements)
+        for stages, recompute in self._strategies(best):
+            self._try(best, stages, recompute, placements, placements.tobytes())
         return best
 
-    def _try(self, best: Best, stages: Stages, recompute: Recompute, placements: Ints) -> bool:
-        """Price a strategy on placements (n, pp, dp, tp), and keep the best; whether it is new."""
+    def _try(self, best: Best, stages: Stages, recompute: Recompute, placements: Ints, name: bytes) -> bool:
+        """Price a strategy on named placements (n, pp, dp, tp), and keep the best; whether it is new."""
         choice, order = best.choice, order_for(self._case, best.choice)
         self._calls -= self._cost(choice)
         if not len(placements):
             return False
-        need = np.array(memory_bytes(self._case, choice, stages, recompute, order), dtype=float)
-        excess = (need - self._budget[placements].min(axis=(-1, -2))).max(axis=-1).clip(min=0.0)
         self._plans += len(placements)
-        self._feasible += int((excess <= 0).sum())
+        # The same strategy on the same placements is no better; drawn ones have no name, and drawn batches differ.
+        again = not choice.pipelines_by_type and bool(name)
+        if again and (stages, recompute, name) in best.tried:
+            self._feasible += best.tried[stages, recompute, name]
+            return False
+        need = need_of(self._case, best, stages, recompute).astype(float)
+        excess = (need - self._budget[placements].min(axis=(-1, -2))).max(axis=-1).clip(min=0.0)
+        feasible = int((excess <= 0).sum())
+        self._feasible += feasible
+        if again:
+            best.tried[stages, recompute, name] = feasible
         if excess.min() > best.key[0]:
             return False
         placements, excess = placements[excess == excess.min()], float(excess.min())
@@ -330,8 +360,9 @@ class _Sampler:
         groups = np.concatenate([self._rng.permutation(node) for node in nodes]).reshape(-1, width)
         return np.asarray(self._rng.permutation(groups).ravel())
 
-    def _strategies(self, choice: Choice) -> Iterator[tuple[Stages, Recompute]]:
+    def _strategies(self, best: Best) -> Iterator[tuple[Stages, Recompute]]:
         """Divisions with their recompute, (2)."""
+        choice = best.choice
         layers, chunks = choice.parts(self._case), choice.pp * choice.vpp
         kinds = self._case.recomputes(choice)
         if math.comb(layers - 1, chunks - 1) * len(kinds) ** chunks <= MOST_STRATEGIES:
@@ -350,42 +381,44 @@ class _Sampler:
             divisions += [between(np.cumsum(every[k])[:-1].tolist(), layers) for k in picked.tolist()]
             divisions = [stages for stages in divisions if is_stated(self._case, choice, stages)]
         for stages in dict.fromkeys(divisions):
-            yield stages, fitted(self._case, choice, stages, self._least)
+            yield stages, fitted(self._case, best, stages, self._least)
 
     def _descend(self, best: Best) -> None:
         """Steepest descent from the best plan of a candidate, (4)."""
         until = self._calls - DESCENT_CALLS * self._cost(best.choice)
         moved = True
         while moved and not best.refutes and self._calls > max(until, 0):
-            moved = self._try(best, best.stages, best.recompute, self._exchanged(best))
+            moved = self._try(best, best.stages, best.recompute, *self._exchanged(best))
             for stages, recompute in self._neighbours(best):
                 if self._calls <= max(until, 0) or best.refutes:
                     break
-                moved |= self._try(best, stages, recompute, best.devices[None])
+                moved |= self._try(best, stages, recompute, best.devices[None], best.devices.tobytes())
             moved = moved or self._leap(best, max(until, 0))
 
     def _leap(self, best: Best, until: float) -> bool:
         """Whether a neighbour or a sampled strategy is better on other placements, all of them where they are few."""
-        for stages, recompute in chain(self._neighbours(best), self._strategies(best.choice)):
+        for stages, recompute in chain(self._neighbours(best), self._strategies(best)):
             if self._calls <= until or best.refutes:
                 return False
-            if self._try(best, stages, recompute, self._exchanged(best)):
+            if self._try(best, stages, recompute, *self._exchanged(best)):
                 return True
         return False
 
-    def _exchanged(self, best: Best) -> Ints:
-        """The placement with two blocks exchanged, or all orders of its groups where they are few."""
+    def _exchanged(self, best: Best) -> tuple[Ints, bytes]:
+        """The placement with two blocks exchanged, or all orders of its groups where they are few, and their name."""
         groups = best.devices.reshape(-1, best.choice.block)
-        count = len(groups)
+        count, name = len(groups), b""
         if math.factorial(min(count, 20)) <= MOST_ORDERS:
-            orders = np.array(list(permutations(range(count))))
+            orders = every_order(count)
+            # All orders of the same groups are one set, whichever comes first.
+            name = b"all" + groups[np.lexsort(groups.T)].tobytes()
         else:
             most = max(WORKERS // best.devices.size, 1)
             pairs = np.array([self._rng.choice(count, 2, replace=False) for _ in range(min(most, count**2))])
             orders = np.tile(np.arange(count), (len(pairs), 1))
             orders[np.arange(len(pairs))[:, None], pairs] = pairs[:, ::-1]
-        moved = groups[orders].reshape(-1, *best.devices.shape)
-        return of_types(self._case, best.choice, moved)
+        moved = of_types(self._case, best.choice, groups[orders].reshape(-1, *best.devices.shape))
+        return moved, name
 
     def _neighbours(self, best: Best) -> Iterator[tuple[Stages, Recompute]]:
         """Strategies with one boundary moved by a layer, its recompute kept or fitted, or one recompute changed."""
@@ -397,7 +430,7 @@ class _Sampler:
                     stages = between(near[:-1], near[-1])
                     if not is_stated(self._case, best.choice, stages):
                         continue
-                    changed = fitted(self._case, best.choice, stages, self._least)
+                    changed = fitted(self._case, best, stages, self._least)
                     yield from ((stages, each) for each in dict.fromkeys([best.recompute, changed]))
         for c in self._rng.permutation(len(cuts)).tolist():
             for kind in self._case.recomputes(best.choice):

@@ -39,6 +39,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, cast
 
 from taut.data.costs import Recompute
@@ -113,8 +114,8 @@ Key = tuple[tuple[str, type, Any], ...]
 
 def _key(strategy: Mapping[str, Any]) -> Key:
     """Fields in order, each with its type: true is not 1."""
-    every = ((name, strategy[name]) for name in sorted(strategy))
-    return tuple((name, type(value), tuple(value) if type(value) is list else value) for name, value in every)
+    every = sorted(strategy.items(), key=itemgetter(0))
+    return tuple([(name, type(value), tuple(value) if type(value) is list else value) for name, value in every])
 
 
 SIMULATED = "provenance.method.simulated"

@@ -360,7 +360,8 @@ class Figures:
         self.turn_bytes, self.turn_flops, self.turn_rings = sent.turns
         modules = set(case.space.get("recompute_modules", ()))
         self.sent = sent.forward
-        self.is_last = np.isin(np.arange(len(row)), self.last)
+        self.is_last = np.zeros(len(row), dtype=bool)
+        self.is_last[self.last] = True
         self.parameters, self.experts = self.summed(self.layers.parameters), self.summed(self.layers.experts)
         again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
         whole = [2 + (row == 2)] * 2

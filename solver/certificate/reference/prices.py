@@ -45,7 +45,7 @@ at once; an order lists the passes of every device.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,13 +163,18 @@ class Price:
     Seconds of a step by placement: totals (n,), and parts of the slowest replica.
 
     ``parts`` (ways, 4) are computation, all-reduces of tensor groups, transfers and what ZeRO-2 and 3 wait for, of the
-    first placement, one row for each replica and stage that may be the slowest.
+    first placement, one row for each replica and stage that may be the slowest. Most plans are asked for totals alone.
     """
 
     total: Floats
-    parts: Floats
+    take_apart: Callable[[], Floats]
     data_parallel: Floats
     optimizer: Floats
+
+    @property
+    def parts(self) -> Floats:
+        """Seconds of the parts."""
+        return self.take_apart()
 
 
 def price(
@@ -203,7 +208,7 @@ def pipelines(
     return _closed_form(Figures(case, choice, stages, recompute, devices), micro_batches)[0]
 
 
-def _closed_form(plan: Figures, m: Ints) -> tuple[Floats, Floats]:
+def _closed_form(plan: Figures, m: Ints) -> tuple[Floats, Callable[[], Floats]]:
     """T_pipe by replica (n, dp), and its parts, of micro-batches by replica (dp,), (3)."""
     choice, rank = plan.choice, np.arange(plan.choice.pp)
     pp, case = choice.pp, plan.case
@@ -217,11 +222,15 @@ def _closed_form(plan: Figures, m: Ints) -> tuple[Floats, Floats]:
     transfers = plan.case.coefficient("pipeline") * trips * hops.sum(axis=1).max(axis=-1)
     stage = compute + tensor + waiting
     total = stage.sum(axis=1) + (m - 1) * stage.max(axis=1) + transfers
-    z = np.flatnonzero(total[0] >= total[0].max() * (1 - TIED))
-    x, at = np.nonzero(stage[0][:, z] >= stage[0][:, z].max(axis=0) * (1 - TIED))
-    z = z[at]
-    parts = [part[0][:, z].sum(axis=0) + (m[z] - 1) * part[0][x, z] for part in (compute, tensor, waiting)]
-    return total, np.column_stack([*parts[:2], transfers[0][z], parts[2]])
+
+    def parts() -> Floats:
+        z = np.flatnonzero(total[0] >= total[0].max() * (1 - TIED))
+        x, at = np.nonzero(stage[0][:, z] >= stage[0][:, z].max(axis=0) * (1 - TIED))
+        z = z[at]
+        parts = [part[0][:, z].sum(axis=0) + (m[z] - 1) * part[0][x, z] for part in (compute, tensor, waiting)]
+        return np.column_stack([*parts[:2], transfers[0][z], parts[2]])
+
+    return total, parts
 
 
 def _both_ways(plan: Figures, rank: Ints) -> Floats:
@@ -244,7 +253,7 @@ def _closed_ends(plan: Figures, pipelines: Floats) -> Floats:
     return np.stack(ends, axis=1)
 
 
-def _by_order(plan: Figures, order: Order) -> tuple[Floats, Floats]:
+def _by_order(plan: Figures, order: Order) -> tuple[Floats, Callable[[], Floats]]:
     """Ends of the pipeline ranks (n, pp, dp), and parts of the longest, from running the order, (4)."""
     rank, count = np.array(plan.choice.chunk_device), len(plan.first)
     alone, forward = plan.alone(rank), plan.rings(plan.forward, rank)
@@ -266,7 +275,7 @@ def _by_order(plan: Figures, order: Order) -> tuple[Floats, Floats]:
     total, here, still, bare = found.max(axis=0)[:, of].reshape(4, *shape)
     z = np.flatnonzero(total[0] >= total[0].max() * (1 - TIED))
     parts = np.column_stack([each[0][z] for each in (bare, still - bare, total - here, here - still)])
-    return np.moveaxis(found[:, 0, of].reshape(-1, *shape), 0, 1), parts
+    return np.moveaxis(found[:, 0, of].reshape(-1, *shape), 0, 1), lambda: parts
 
 
 def _is_sharded(plan: Figures) -> bool:

@@ -124,7 +124,7 @@ class Case:
         """Whether candidates have schedules that are priced by their order."""
         return self.pays_optimizer and self.memory.network is None
 
-    @property
+    @cached_property
     def dispatch(self) -> DispatchSpec:
         """How expert ranks exchange tokens."""
         return DispatchSpec.model_validate(self.space.get("dispatch", {}))
@@ -132,8 +132,10 @@ class Case:
     def hides(self, choice: "Choice") -> bool:
         """Whether exchanges of a candidate overlap another micro-batch, (14)."""
         alternate = choice.schedule == "interleaved-1f1b" or (choice.pp == 1 and choice.num_micro_batches > 1)
+        if choice.ep == 1 or not alternate or not self.dispatch.overlap:
+            return False
         shapes = [(layer.experts, layer.hidden, layer.seq) for layer in self.model.blocks if layer.experts]
-        return self.dispatch.overlap and choice.ep > 1 and alternate and all(each == shapes[0] for each in shapes)
+        return all(each == shapes[0] for each in shapes)
 
     def recomputes(self, choice: "Choice") -> list[str]:
         """What stages of a candidate may recompute: no whole layers where a schedule splits passes or (14) forbids."""
