@@ -12,8 +12,7 @@ from pathlib import Path
 
 from benchmarks.peers.frame import Checkout, PeerRow, run_script, timed
 from taut.data.readers.galvatron.profile import read_galvatron_plan
-from taut.papers.galvatron.search import best_galvatron_plan
-from taut.papers.galvatron.step import Setting
+from taut.papers.galvatron import Setting, best_galvatron_plan
 from taut.papers.searches.galvatron import plan_words, problem_of, seconds_of
 
 CASES = ((16, 36),)

@@ -78,9 +78,9 @@ if TYPE_CHECKING:
     from taut.formulations.space import Candidate as Candidate
     from taut.formulations.space import StrategySpace as StrategySpace
     from taut.formulations.strategy import Strategy as Strategy
-    from taut.frontier.epsilon_constraint import pareto as pareto
     from taut.frontier.frontier import Frontier as Frontier
     from taut.frontier.frontier import FrontierPoint as FrontierPoint
+    from taut.frontier.frontier import pareto as pareto
     from taut.frontier.resources import ResourceFront as ResourceFront
     from taut.frontier.resources import resource_front as resource_front
     from taut.packing import PackedPlan as PackedPlan
@@ -98,8 +98,8 @@ if TYPE_CHECKING:
     from taut.plots.plan import plot_placement as plot_placement
     from taut.plots.plan import plot_time as plot_time
     from taut.plots.schedule import plot_schedule as plot_schedule
+    from taut.plots.schedule import plot_timeline as plot_timeline
     from taut.plots.schedule_page import schedule_page as schedule_page
-    from taut.plots.timeline import plot_timeline as plot_timeline
     from taut.prediction.fitting import fit_latency as fit_latency
     from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
     from taut.prediction.rows import predict as predict

@@ -8,7 +8,7 @@ from taut.data.catalog.devices import catalog_device
 from taut.data.cluster import ClusterSpec
 from taut.formulations.links import PairTable, links
 from taut.formulations.rings import RingRates, inside_factor, ring_by_byte, ring_factor, ring_rates, ring_steps
-from taut.solver.placement.annealing import path_prices
+from taut.solver.placement.annealing import paths as path_prices
 
 
 def test_factors_are_those_of_the_literature() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line, Split
 from taut.data.units import MIB, MILLISECOND
-from taut.papers.galvatron.step import GalvatronProblem, Setting, price
+from taut.papers.galvatron import GalvatronProblem, Setting, price
 
 WAYS = 1, 2, 4
 

@@ -33,13 +33,15 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.branch_and_bound.stop import Stopping, never, run_in_threads, unraised
 from taut.solver.layer_division.divide import Partition
-from taut.solver.placement.annealing.path_prices import Reductions, first_stage, leading_reductions
 from taut.solver.placement.annealing.paths import (
     FURTHER,
     MANY_NODES,
     PathAnnealing,
     PathStart,
+    Reductions,
     first_paths,
+    first_stage,
+    leading_reductions,
     phases,
     stagewise,
 )

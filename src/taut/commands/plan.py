@@ -194,7 +194,7 @@ def pareto_command(
     """Step time against memory, or GPUs, cost and memory; each point has its bound. Ctrl-C keeps the points so far."""
     from taut.commands.progress import progress_lines
     from taut.files import write_atomically
-    from taut.frontier.epsilon_constraint import pareto
+    from taut.frontier.frontier import pareto
     from taut.frontier.resources import resource_front
 
     check_file(out)
@@ -230,7 +230,7 @@ def _check_plans(folder: Path | None) -> None:
 
 def _limits(limits: str | None, points: str | None) -> tuple[list[float] | None, int | None]:
     """Limits in GiB, or how many are wanted; None for all."""
-    from taut.frontier.epsilon_constraint import POINTS
+    from taut.frontier.frontier import POINTS
 
     if limits is not None and points is not None:
         raise DataError(f"--points {points}: given together with --limits, expected one of them")

@@ -37,7 +37,7 @@ def simulate_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate one training step, event by event: time, bubble, exposed communication, memory over time."""
-    from taut.plots.timeline import figure_size, plot_timeline
+    from taut.plots.schedule import plot_timeline, timeline_size
     from taut.simulation import MeshSimulation, summary, write_trace
 
     check_file(trace)
@@ -49,7 +49,7 @@ def simulate_command(
         if isinstance(found, MeshSimulation):
             raise DataError(f"--picture: {model} is a plan of meshes, expected a plan of one degree for all stages")
         step = found
-        write_picture(picture, figure_size(step), lambda figure: plot_timeline(step, figure.subplots()))
+        write_picture(picture, timeline_size(step), lambda figure: plot_timeline(step, figure.subplots()))
     typer.echo(json.dumps(found.as_dict()) if as_json else summary(found, width=text_width()))
 
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
 from taut.files import made_folder
-from taut.frontier.epsilon_constraint import pareto
-from taut.frontier.frontier import Frontier, FrontierPoint, rounded_down, rounded_up
+from taut.frontier.frontier import Frontier, FrontierPoint, pareto, rounded_down, rounded_up
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.provisioning import Goal, check_alike, counts_of, steps_of
 from taut.solver.branch_and_bound.stop import Listener

@@ -10,9 +10,8 @@ import pytest
 from taut.errors import SolverError
 from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool, Segment, measures, violations
 from taut.solver.jobs.bounds import lower_bound
-from taut.solver.jobs.policies import ElasticFlow, RollingHorizon, ShortestFirst, shares
 from taut.solver.jobs.simulate import Failures, View, simulate
-from taut.solver.jobs.solve import POLICIES
+from taut.solver.jobs.solve import POLICIES, ElasticFlow, RollingHorizon, ShortestFirst, shares
 from tests.support.jobs import random_case
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from benchmarks.schedules import even
 from taut.data.arrays import Floats
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.exact import solve
 from taut.solver.schedules.lower_bound import closed_form_bound, is_feasible, lower_bound, rederived
 from taut.solver.schedules.one_machine import (
     WIDTHS,
@@ -24,6 +23,7 @@ from taut.solver.schedules.one_machine import (
     single_device,
     tails,
 )
+from taut.solver.schedules.optimize import solve
 from tests.support.schedule_pipelines import device_map, least_makespan, one_by_one, unlike
 
 pytestmark = pytest.mark.proof

@@ -16,8 +16,7 @@ from taut.formulations.schedules.schedule import (
     v_shape,
     violations,
 )
-from taut.solver.schedules.exact import solve
-from taut.solver.schedules.optimize import LargeNeighbourhood
+from taut.solver.schedules.optimize import LargeNeighbourhood, solve
 from tests.support.blocks import blocks
 from tests.support.schedule_pipelines import least_makespan, one_by_one, unlike
 

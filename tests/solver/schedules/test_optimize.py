@@ -14,9 +14,8 @@ from taut.errors import InfeasibleError
 from taut.formulations.schedules.schedule import round_robin, sequential, timetable, v_shape, violations
 from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.result import Status
-from taut.solver.schedules.exact import Solved, solve
 from taut.solver.schedules.lower_bound import complaints
-from taut.solver.schedules.optimize import LargeNeighbourhood, load, optimize
+from taut.solver.schedules.optimize import LargeNeighbourhood, Solved, load, optimize, solve
 from tests.solver.schedules.test_destructive_bound import REAL
 from tests.support.blocks import blocks
 from tests.support.schedule_pipelines import device_map, one_by_one, unlike

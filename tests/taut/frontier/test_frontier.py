@@ -23,8 +23,18 @@ from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.frontier.epsilon_constraint import _improved, frontier_of, pareto
-from taut.frontier.frontier import Frontier, gib_of, kib_of, least_limit, limit_for, lowered, spaced_limits
+from taut.frontier.frontier import (
+    Frontier,
+    _improved,
+    frontier_of,
+    gib_of,
+    kib_of,
+    least_limit,
+    limit_for,
+    lowered,
+    pareto,
+    spaced_limits,
+)
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
@@ -287,7 +297,7 @@ def test_searches_share_the_seconds_of_the_command(monkeypatch: pytest.MonkeyPat
         asked.append(limits.time_limit)
         return search(given, replace(limits, time_limit=None), *more, **named)
 
-    monkeypatch.setattr("taut.frontier.epsilon_constraint.search", noted)
+    monkeypatch.setattr("taut.frontier.frontier.search", noted)
     problem, seconds = small.problem(small.cluster(2, 1), small.model(4)), 1000.0
     frontier_of(problem, Limits(time_limit=seconds, gap=0.5), points=4)
     first, *later = [limit for limit in asked if limit is not None]

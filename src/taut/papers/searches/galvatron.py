@@ -31,8 +31,7 @@ from taut.data.readers.galvatron.profile import (
 from taut.data.units import GIGABIT
 from taut.errors import DataError
 from taut.papers.compared import OurPrices, command_of, gap_cell, legend, plan_or_none
-from taut.papers.galvatron.search import best_galvatron_plan
-from taut.papers.galvatron.step import RESERVED, GalvatronProblem, Setting, price
+from taut.papers.galvatron import RESERVED, GalvatronProblem, Setting, best_galvatron_plan, price
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
 from taut.solver.result import OPTIMALITY_GAP

@@ -13,8 +13,13 @@ from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import RingRates, ring_by_byte
 from taut.solver.branch_and_bound.stop import unraised
-from taut.solver.placement.annealing.path_prices import MOST_STAGES, Reductions, first_stage, leading_reductions
-from taut.solver.placement.annealing.paths import PathAnnealing
+from taut.solver.placement.annealing.paths import (
+    MOST_STAGES,
+    PathAnnealing,
+    Reductions,
+    first_stage,
+    leading_reductions,
+)
 from taut.solver.placement.slots import SlotGraph, slot_graph
 from tests.support.small import candidate, cluster, costs, model, problem, strategy
 

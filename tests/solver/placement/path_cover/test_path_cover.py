@@ -21,8 +21,7 @@ from taut.solver.branch_and_bound.stop import unraised
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division.divide import solve_partition
-from taut.solver.placement.annealing.path_prices import first_stage
-from taut.solver.placement.annealing.paths import PathAnnealing
+from taut.solver.placement.annealing.paths import PathAnnealing, first_stage
 from taut.solver.placement.exact import joint
 from taut.solver.placement.exact.joint import SubsetSolver
 from taut.solver.placement.path_cover.bound import Certificates, cover_bound, has_cover, witness_of, witnessed

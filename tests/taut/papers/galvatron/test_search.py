@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from taut.papers.galvatron import search
-from taut.papers.galvatron.search import End, Layers, best_galvatron_plan, best_on_one_stage, counts_of, least_costs
-from taut.papers.galvatron.step import price
+from taut.papers import galvatron as search
+from taut.papers.galvatron import (
+    End,
+    Layers,
+    best_galvatron_plan,
+    best_on_one_stage,
+    counts_of,
+    least_costs,
+    price,
+)
 from tests.support.blocks import blocks
 from tests.support.galvatron import least_step, problem
 

@@ -5,7 +5,7 @@ import pytest
 
 from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line, Split
 from taut.data.units import GIB, MIB
-from taut.papers.galvatron.step import (
+from taut.papers.galvatron import (
     GalvatronProblem,
     Setting,
     buffer_mib,
