@@ -209,7 +209,7 @@ TRAINERS = {
     "disable_gradient_checkpointing", "per_device_train_batch_size", "per_device_eval_batch_size", "fsdp",
     "fsdp_version", "lora_alpha", "lora_dropout", "lora_target_linear", "lora_target_modules", "lora_model_dir",
     "lora_fan_in_fan_out", "lora_modules_to_save", "preprocessing_batch_size", "batch_flattening", "lora_r",
-    "deepspeed_config_file", "checkpointing_steps",
+    "deepspeed_config_file", "checkpointing_steps", "sequence_parallel_size",
 }  # fmt: skip
 """Settings with such a word that are read, or say nothing of memory and time without an adapter."""
 FSDP = re.compile(r"^fsdp_config\.(fsdp_)?|^fsdp_(?!version|config)")
@@ -218,6 +218,8 @@ STRATEGIES = {"full_shard": 3, "1": 3, "shard_grad_op": 2, "2": 2, "no_shard": 0
 """The ZeRO stage by FSDP's sharding strategy."""
 LENGTHS = ("cutoff_len", "max_length", "max_seq_length", "model_max_length")
 """Settings of trainers for the tokens of a sequence."""
+RANKS = ("tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size")
+"""Axolotl's ranks, which Hugging Face's trainer has not."""
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf", "None")
 """Optimizers whose states are Adam's in fp32."""
 
@@ -282,7 +284,11 @@ def trainer_launch(fields: Mapping[str, Any], run: Run) -> Launch:
         flags, stated = flags_of_settings(fields)
         launch = megatron_launch(flags, run, stated)
         return launch._replace(values=_whole_batch(fields, launch.values, run))
-    found = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch": _count(fields, "per_device_train_batch_size", 8)}
+    if ranks := next((name for name in RANKS if _count(fields, name, 1) > 1), None):
+        raise DataError(f"{ranks} {fields[ranks]}: ranks that the trainer has not are not read, expected 1")
+    cp, each = _count(fields, "sequence_parallel_size", 1), _count(fields, "per_device_train_batch_size", 8)
+    found: dict[str, Any] = {"tp": 1, "pp": 1, "cp": cp, "ep": 1, "micro_batch": each}
+    found |= {"cp_comm": "a2a"} if cp > 1 else {}  # ms-swift: swift/sequence_parallel, Ulysses
     factory = "finetuning_type" in fields
     recompute = _is_on(
         fields, "gradient_checkpointing", usual=factory or bool({"tuner_type", "train_type"} & set(fields))

@@ -118,6 +118,15 @@ SWITCHES = {
 """Flags without a value, which some launchers write with one (``TRUTHS``)."""
 
 
+RANKS = {kind: f"--{kind}-model-parallel-size" for kind in ("tensor", "pipeline", "expert")} | dict.fromkeys(
+    ("context", "ulysses", "sequence"), "--context-parallel-size"
+)
+"""Megatron-LM's flags of ranks, by words that other frameworks have for them."""
+DEGREE = re.compile(
+    rf"(?i)--(?:moe-)?({'|'.join(RANKS)})(?:-model|-sequence)?(?:-parall\w*(?:-size|-degree)?|-size|-degree)"
+)
+
+
 def flags_of(words: list[str]) -> Flags:
     """Flags and values of words ``--name value`` or ``--na_me=value``: the last counts; false switches are left out."""
     found: Flags = {}
@@ -148,6 +157,11 @@ def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collectio
     if count(flags, ULYSSES) > 1:
         words = "sequence ranks of DeepSpeed are none of Megatron-LM, expected 1, or --context-parallel-size"
         raise DataError(f"{ULYSSES} {flags[ULYSSES]}: {words}")
+    for flag, value in flags.items():
+        degree = DEGREE.fullmatch(flag)
+        own = degree and RANKS[degree[1].lower()]
+        if own and flag != own and own not in flags and str(value).isdecimal() and int(str(value)) > 1:
+            raise DataError(f"{flag} {value}: a degree under a name that is not read, expected {own}")
     if run.model is not None and (rule := next(broken(flags, run), None)):
         raise DataError(f"Megatron-LM refuses it: {rule}")
     values = megatron_values(flags, run)

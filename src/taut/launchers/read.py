@@ -48,6 +48,15 @@ SWIFT = {"--use-distributed-optimizer": None, "--recompute-granularity": "select
 SLIME = {"--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus-per-engine", "--num-steps-per-rollout"}
 """Flags that slime and Miles have besides Megatron-LM's."""
 DISPATCHER = "--moe-token-dispatcher-type"
+BRIDGES = {"--model-recipe-name", "--model-family-name"}
+"""Flags of Megatron-Bridge's scripts of measured recipes (scripts/performance/argument_parser.py)."""
+SHORT = {
+    "-tp": "tensor_model_parallel_size", "-pp": "pipeline_model_parallel_size", "-cp": "context_parallel_size",
+    "-ep": "expert_model_parallel_size", "-et": "expert_tensor_parallel_size", "-mb": "micro_batch_size",
+    "-vp": "virtual_pipeline_model_parallel_size", "-gb": "global_batch_size", "-sl": "seq_length",
+    "-rl": "recompute_num_layers", "-c": "compute_dtype", "-ol": "activation_offload_layers",
+}  # fmt: skip
+BRIDGES_NAMES = {"compute_dtype": "mixed_precision", "activation_offload_layers": "cpu_offloading_num_layers"}
 
 
 def _with_slimes_defaults(flags: Flags) -> Flags:
@@ -64,6 +73,22 @@ def _with_slimes_defaults(flags: Flags) -> Flags:
         prompts, answers, steps = map(int, stated)
         found["--global-batch-size"] = str(prompts * answers // steps)
     return found
+
+
+def _bridges_launch(words: list[str], run: Run) -> Launch:
+    """What a command of Megatron-Bridge's scripts says; the recipe that it names decides the rest."""
+    flags = flags_of([f"--{SHORT[word]}" if word in SHORT else word for word in _after_script(words) if word != "\\"])
+    names = {flag: flag.lstrip("-").replace("-", "_") for flag in flags}
+    settings = {BRIDGES_NAMES.get(names[flag], names[flag]): value or value is None for flag, value in flags.items()}
+    if settings.get("recompute_num_layers"):
+        settings |= {"recompute_granularity": "full", "recompute_method": "block"}
+    if modules := settings.get("recompute_modules"):
+        settings |= {"recompute_granularity": "selective", "recompute_modules": str(modules).replace(",", " ")}
+    read, stated = flags_of_settings({**settings, **overrides_of(words)})
+    found = megatron_launch(read, run, stated)
+    unsaid = [name for name in SHORT.values() if name.endswith("parallel_size") and name not in settings]
+    said = (f"taken as 1, unless the recipe says otherwise: {', '.join(unsaid)}",) if unsaid else ()
+    return found._replace(named=(*found.named, *said))
 
 
 def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any] | None = None) -> Launch:
@@ -156,6 +181,8 @@ def _launch_of_words(words: list[str], run: Run) -> Launch:
         raise DataError(f"{words[place]}: converts checkpoints, expected a command that trains")
     flags, settings = flags_of(_after_script(words)), overrides_of(words)
     _check_others({**settings, **{flag.lstrip("-").replace("-", "_"): flags[flag] for flag in flags}})
+    if BRIDGES & flags.keys():
+        return _bridges_launch(words, run)
     if is_megatron(settings) and not any(MEGATRON.match(flag) for flag in flags):
         flags, stated = flags_of_settings(settings)
         return megatron_launch(flags, run, stated)

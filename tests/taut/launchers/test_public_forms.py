@@ -358,3 +358,37 @@ def test_a_conversion_is_no_training() -> None:
     """A converter of checkpoints has degrees as well, and no batch."""
     with pytest.raises(DataError, match=r"tools/convert_checkpoint/model.py: converts checkpoints"):
         launch_of_text("python tools/convert_checkpoint/model.py --tensor_model_parallel_size=4 --load_platform=mcore")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("x.py --tensor-parallel 8 --micro-batch-size 1", "--tensor-parallel 8: a degree under a name"),
+        ("x.py --moe-expert-parallel-size 64 --micro-batch-size 1", "expected --expert-model-parallel-size"),
+        ("x.py --ulysses_sequence_parallel_size 2 --micro-batch-size 1", "expected --context-parallel-size"),
+        ("x.py --per_device_train_batch_size 1 --tensor_parallel_size 2", "tensor_parallel_size 2: ranks"),
+    ],
+)
+def test_degrees_under_other_names_are_refused(words: str, said: str) -> None:
+    """A degree above 1 that no rule reads is no degree of 1; beside Megatron-LM's own it belongs to another part."""
+    with pytest.raises(DataError, match=said):
+        launch_of_text(words)
+    named = launch_of_text("x.py --tensor-model-parallel-size 2 --micro-batch-size 1 --tensor-parallel-size 8").named
+    assert any("--tensor-parallel-size" in each for each in named)
+
+
+def test_sequence_ranks_of_ms_swift() -> None:
+    """Ranks that share a sequence by all-to-alls are context ranks."""
+    found = launch_of_text("swift sft --tuner_type full --per_device_train_batch_size 1 --sequence_parallel_size 2")
+    assert found.values | {"cp": 2, "cp_comm": "a2a"} == found.values
+
+
+def test_scripts_of_megatron_bridges_recipes() -> None:
+    """Short names, chunks and formats of its scripts; what they leave to the recipe is named."""
+    words = "python setup_experiment.py --model_family_name llama --model_recipe_name llama3_70b -tp 4 -pp 2 -vp 5"
+    found = launch_of_text(f"{words} -mb 2 -c fp8_mx --recompute_modules layernorm,moe_act")
+    expected = {"tp": 4, "pp": 2, "vpp": 5, "micro_batch": 2, "recompute_modules": "layernorm+moe_act"}
+    assert found.values | expected == found.values
+    assert found.options["precision"] == "mxfp8"
+    assert "zero" not in found.values
+    assert any("unless the recipe says otherwise: context_parallel_size" in each for each in found.named)
