@@ -9,7 +9,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced.bound import order_bound
-from tests.formulations.test_sharding import SCATTER
+from tests.formulations.test_sharding import GATHER
 from tests.solver.certificate.reference.test_whole_step import SLOW
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
@@ -64,21 +64,21 @@ def test_no_bound_of_a_sharded_order_is_above_its_optimum(block: int) -> None:
         seed += 4
 
 
-def test_a_chunk_waits_for_its_scatter_in_every_backward_pass() -> None:
-    """Two chunks of a layer on each of two stages, replicas 10 kB/s apart: a device scatters twice a micro-batch."""
+def test_a_chunk_waits_for_its_gather_in_every_pass() -> None:
+    """Two chunks of a layer on each of two stages, replicas 10 kB/s apart: four gathers a micro-batch."""
     rows = [[0.0 if i == j else SLOW for j in range(4)] for i in range(4)]
     given = problem(
         cluster(4, 1, rows=rows),
         latency_model="step",
         max_tp=1,
         schedules=["interleaved-1f1b"],
-        zero=[2],
+        zero=[3],
         fixed={"pp": 2, "vpp": 2, "micro_batch": 1},
     )
     (candidate,) = given.candidates
-    # Layers of 3 s, and half of a ring of factor 1 for 49,984 parameters of 4 bytes.
+    # Layers of 3 s, and half of a ring of factor 1 for 49,984 parameters of 2 bytes, forward and backward.
     m = candidate.num_micro_batches
-    least = m * 2 * (3 + SCATTER)
+    least = m * 2 * (3 + 2 * GATHER)
     ladder = Ladder(given)
     found = order_bound(chunked(given, candidate, ladder.links)).seconds
     assert least * (1 - 1e-9) <= ladder.relaxation(candidate) <= found
