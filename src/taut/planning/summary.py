@@ -21,7 +21,7 @@ PARTS = {
     "compute": "computation",
     "tensor_parallel": "tensor-parallel all-reduces",
     "pipeline_transfers": "pipeline transfers",
-    "data_parallel": "data-parallel all-reduce",
+    "data_parallel": "data-parallel collectives",
     "optimizer": "optimizer",
     "constant": "constant of the calibration",
 }
