@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--terms", action="store_true")
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--gathers", choices=get_args(ParamGather), default="gradients")
+    parser.add_argument("--gathers", choices=get_args(ParamGather), default="weights")
     parser.add_argument("--write-calibrations", type=Path)
     options = parser.parse_args()
     runs = expert_runs(options.data)

@@ -294,9 +294,9 @@ class MemoryModel(GrownSpec):
     ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
     memory, and the host updates their weights (``taut.formulations.mechanisms.offload``). Under the ``optimizer`` muon
     matrices have one moment of 4 bytes (``taut.formulations.mechanisms.muon``). ``param_gather`` is the format in which
-    ZeRO-1 gathers updated weights: that of the ``gradients`` by default, as which fits to runs read it, that of the
-    ``weights``, or ``fp8``. Megatron-LM gathers the weights' format (``param_and_grad_buffer.py``), with
-    ``--fp8-param-gather`` one byte of fp8, and in mxfp8 bf16.
+    ZeRO-1 gathers updated weights: that of the ``weights``, ``fp8``, or that of the ``gradients``, as documents read it
+    that do not state it. Megatron-LM gathers the weights' format (``param_and_grad_buffer.py``), with
+    ``--fp8-param-gather`` one byte of fp8, and in mxfp8 bf16. Plans and rows state it (``gathers_of_frameworks``).
 
     Logits (``taut.data.loss``): ``whole_logit_bytes`` are the bytes of an entry in temporary copies of the logits, and
     ``shared_logit_bytes`` the same if tensor ranks share the vocabulary, where the loss is not fused.
@@ -431,6 +431,11 @@ class MemoryModel(GrownSpec):
         """Names of the values that lie outside what the samples had."""
         known = ((name, value, self.ranges[name]) for name, value in values.items() if name in self.ranges)
         return [name for name, value, (least, most) in known if not least <= value <= most]
+
+    @property
+    def gathers_of_frameworks(self) -> ParamGather:
+        """The stated format of gathered weights; that of the weights, as frameworks gather them, where none is."""
+        return self.param_gather if "param_gather" in self.model_fields_set else "weights"
 
     @property
     def parameter_bytes(self) -> ParameterBytes:

@@ -155,6 +155,7 @@ def _memory_model(
         "precision": precision,
         "grad_precision": request.grad_precision,
         "optimizer": request.optimizer,
+        "param_gather": memory.gathers_of_frameworks if request.latency.gathers_in_passes else None,
         **states_of_all(request),
     }
     stated = {name: value for name, value in asked.items() if value is not None}

@@ -85,7 +85,7 @@ def plot_time(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     >>> import taut
     >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
     >>> taut.plot_time(plan).get_title()
-    'Step time of gpt2-345m on dgx-a100: 0.1653 s'
+    'Step time of gpt2-345m on dgx-a100: 0.1622 s'
     """
     # Words of a report come with the document's classes; importing this module loads neither.
     from taut.planning.summary import PARTS

@@ -185,7 +185,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     memory = given.memory_model or _memory_model(row, stack, device, precision, known)
     if given.memory_model is not None:
         refuse_unlike_kept(given.memory_model, known)
-    asked: dict[str, str] = {"precision": precision}
+    asked: dict[str, str] = {"precision": precision, "param_gather": memory.gathers_of_frameworks}
     asked |= {"grad_precision": row.grad_precision} if row.grad_precision else {}
     if row.fp8_param_gather:
         asked["param_gather"] = "weights" if precision == "mxfp8" else "fp8"

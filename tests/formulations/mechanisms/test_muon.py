@@ -154,9 +154,9 @@ def test_seconds_and_bytes_of_a_stage_by_hand() -> None:
     # the passes keep here.
     states = 8 * 16_384 + 12 * 64
     assert memory_bytes(problem, strategy) == [6 * (61_440 + 256 + 4_096) + states + 6 * 192 * 64]
-    # The padding is reduced as well: 3 / 4 x 2 x 4 bytes over links of 1 GB/s.
+    # The padding is reduced as well: 3 / 4 x 2 x 3 bytes over links of 1 GB/s.
     ring = step_time(problem, strategy, rank_order(candidate)).data_parallel
-    assert ring == pytest.approx((61_440 + 256 + 4_096) * 4 * 4 * (3 / 4) / 1e9)
+    assert ring == pytest.approx((61_440 + 256 + 4_096) * 3 * 4 * (3 / 4) / 1e9)
 
 
 def test_without_zero_every_replica_has_all() -> None:

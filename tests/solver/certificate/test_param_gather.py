@@ -74,3 +74,15 @@ def test_a_plan_with_another_format_is_refused() -> None:
     for other in ("fp8", "gradients"):
         stated["param_gather"] = other
         assert not taut.verify(resigned(made)).holds
+
+
+def test_plans_gather_in_the_weights_format_unless_a_memory_model_states_another() -> None:
+    """Plans state the format, so documents made before read as they were; the papers' models have none."""
+    stated = {**ASKED, "memory_model": taut.MemoryModel(param_gather="fp8")}
+    usual = {name: value for name, value in ASKED.items() if name != "memory_model"}
+    made = [taut.plan("gpt2-345m", "dgx-a100", **each) for each in (usual, ASKED, stated)]
+    formats = [one.document["inputs"]["memory_model"]["spec"].get("param_gather") for one in made]
+    assert formats == ["weights", "weights", "fp8"]
+    paper = taut.plan("gpt2-345m", "dgx-a100", **usual, latency_model="amp")
+    assert "param_gather" not in paper.document["inputs"]["memory_model"]["spec"]
+    assert made[2].step_time_s < made[1].step_time_s
