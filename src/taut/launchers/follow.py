@@ -189,6 +189,13 @@ class Reader:
         if self.left < 0:
             raise DataError(f"more than {MOST_STEPS} steps, expected a configuration")
 
+    def ask(self, value: Any) -> None:
+        """Keep what may have changed an object that something is read of, but for the class that made it."""
+        made = value.text.partition("\n")[0][:60] if isinstance(value, Thing) and value.called[:1].isupper() else None
+        for label in value.taints if isinstance(value, Thing) else ():
+            if made is None or not label.endswith(made):
+                self.asked[label] = None
+
     def is_open(self, value: Any) -> bool:
         """Whether a value itself is not known, whatever its elements are."""
         return isinstance(value, Thing | Function | Module) or id(value) in self.hidden
@@ -660,7 +667,7 @@ class Frame:
             return holder.name(name)
         if not isinstance(holder, Thing) or name.startswith("__"):
             return self.unknown(node, holder)
-        self.reader.asked |= holder.taints if name in holder.fields else {}
+        self.reader.ask(holder if name in holder.fields else None)
         return holder.part(name)
 
     def _dictionary(self, node: ast.Dict) -> Any:
@@ -801,7 +808,7 @@ class Frame:
             if given.arg is None and not several:
                 rest.append(value)
                 named |= value.fields if isinstance(value, Thing) else {}
-                self.reader.asked |= value.taints if isinstance(value, Thing) else {}
+                self.reader.ask(value)
         if isinstance(function, Function) and not rest:
             return self._call_at_hand(node, function, positional, named)
         called = node.func.id if isinstance(node.func, ast.Name) else ""
