@@ -553,14 +553,17 @@ def _place(known: Floats, count: Ints, state: tuple[int, int, int, int], label: 
         if _no_worse(label, known[k]):
             continue
         if kept < k:
-            known[kept] = known[k]
+            for part in range(4):
+                known[kept, part] = known[k, part]
         kept += 1
     if kept == len(known):
         # No more than any division's in each: a lower bound.
         kept -= 1
         for part in range(4):
             label[part] = min(label[part], known[kept, part])
-    known[kept] = label
+    # A row that an array is assigned to takes two seconds to compile.
+    for part in range(4):
+        known[kept, part] = label[part]
     count[state] = kept + 1
 
 

@@ -324,10 +324,13 @@ def spread(constant: float, linear: Floats, quadratic: Floats, cutoff: float, bi
     size = len(linear)
     shares = np.empty((size, size))
     for i in range(size):
+        total = 0.0
         for j in range(size):
             shares[i, j] = (draw(bits) >> np.uint64(11)) * 2.0**-53
             shares[i, j] = shares[i, j] ** 2 + 1e-3 if i != j else 0.0
-        shares[i] /= shares[i].sum()
+            total += shares[i, j]
+        for j in range(size):
+            shares[i, j] /= total
     # What (i, k) gives to row j: whole numbers, the rest to the last row.
     gifts, slack = np.zeros((size * size, size)), cutoff - constant
     for i in range(size):

@@ -243,7 +243,8 @@ def admit(
         for j in range(last):
             labels[nearest, j] = min(labels[nearest, j], label[j])
         return filled
-    labels[filled] = label
+    for j in range(last):
+        labels[filled, j] = label[j]
     labels[filled, last] = table[state, 0]
     table[state, 0] = filled
     table[state, 1] += 1
@@ -328,7 +329,10 @@ def sweep(
 def _longer(rows: Ints, least: int) -> Ints:
     """Copy of an array with room for at least so many rows, and as many again."""
     copy = np.empty((2 * least, *rows.shape[1:]), rows.dtype)
-    copy[: len(rows)] = rows
+    # A slice that an array is assigned to takes two seconds to compile.
+    new, old = copy.reshape(copy.size), rows.reshape(rows.size)
+    for i in range(len(old)):
+        new[i] = old[i]
     return copy
 
 
@@ -374,7 +378,9 @@ def _next_layer(
     guided, states, count = len(opposite_keys) > 0, len(opposite_keys), len(streams)
     room = max(states, len(layer.keys) * count)
     keys, found = np.empty(room, np.int64), np.zeros((room, 2), np.int64)
-    keys[:states], found[:, 0] = opposite_keys, -1
+    found[:, 0] = -1
+    for i in range(states):
+        keys[i] = opposite_keys[i]
     labels = np.zeros((len(layer.labels) * count, layer.labels.shape[1]), np.int64)
     table = np.full(_power(2 * room), -1)
     for i in range(states):

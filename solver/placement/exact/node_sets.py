@@ -220,14 +220,17 @@ def next_labels(
 @jit
 def _longer(values: Ints, room: int) -> Ints:
     longer = np.empty(room, np.int64)
-    longer[: len(values)] = values
+    for k in range(len(values)):
+        longer[k] = values[k]
     return longer
 
 
 @jit_inside
 def _longer_rows(values: Floats, room: int) -> Floats:
     longer = np.empty((room, values.shape[1]))
-    longer[: len(values)] = values
+    for k in range(len(values)):
+        for i in range(values.shape[1]):
+            longer[k, i] = values[k, i]
     return longer
 
 

@@ -119,7 +119,8 @@ def has_no_clique(linked: Flags, among: Flags, size: int, most: int) -> bool:
     left = np.zeros((size + 1, n), np.bool_)
     order, colour = np.zeros((size + 1, n), np.int64), np.zeros((size + 1, n), np.int64)
     at = np.zeros(size + 1, np.int64)
-    left[0] = among
+    for v in range(n):
+        left[0, v] = among[v]
     at[0] = _coloured(linked, among, order[0], colour[0])
     depth, branches = 0, 0
     while depth >= 0 and branches < most:
