@@ -50,7 +50,7 @@ SOURCES = ("source", ".")
 ENDLESS = ("true", ":")
 CHANGES = ("let", "read", "unset", "shift", "mapfile")
 """Commands after which variables in their words are not known."""
-CHANGED = re.compile(r"\(\(\s*\w+\s*([-+*/%]?=[^=]|\+\+|--)")
+CHANGED = re.compile(r"printf\s+-v\s|eval\s+[A-Za-z_]\w*\+?=|\(\(\s*\w+\s*([-+*/%]?=[^=]|\+\+|--)")
 MOST_WORDS = 20_000
 """Words beyond which a text is no launcher's script."""
 MOST_TEXT = 1_000_000
@@ -181,11 +181,15 @@ class _Script:
                 words = [each for word in line.words[3:] for each in self._expanded(word)] if active else []
                 known = 0 < len(words) <= MOST_DEPTH and not any("$" in each or "`" in each for each in words)
                 start, goes = self._block(several, at + 1, ("do",), False) + 1, active
-                for value in words if known else [""]:
+                before = self.values
+                for value in words if known else ["", ""]:
+                    before = dict(self.values)
                     if goes:
                         self.values.pop(_text(line.words[1]), None)
                         self.values |= {_text(line.words[1]): [value]} if known else {}
                     at, goes = self._pass(several, start, goes)
+                if not known:  # what a second pass changes is not known
+                    self.values = {name: each for name, each in self.values.items() if before.get(name) == each}
             case "case" if len(line.words) > 1:
                 value = "".join(self._expanded(line.words[1], split=False))
                 at, ran = at + 1, False

@@ -38,6 +38,11 @@ CASES = {
     "arguments": ("T=4\nwhile [[ $# -gt 0 ]]; do\ncase $1 in --tp) T=$2; shift;; esac; done\nx.py --tp $T", "--tp 4"),
     "what is redirected": ("(x.py --tp 8 --sp) > a.log 2>&1 < b", "--tp 8 --sp"),
     "an empty environment": ('if [ -z "$T" ]; then T=4; fi\nif [ $U != 1 ]; then T=${T}8; fi\nx.py --tp $T', "--tp 48"),
+    "a loop of unknown length": (
+        "T=2\nfor ((i=0;i<3;i++)); do T=$((T*2)); U=4; done\nx.py --tp $T --pp $U",
+        "--tp $T --pp 4",
+    ),
+    "a text that is run": ("T=2\neval 'T=8'\nx.py --tp $T", "--tp $T"),
     "sums in place": ("T=4\n((T = T * 2))\nx.py --tp $T", "--tp $T"),
     "a comment": ("x.py --tp 8 # --pp 2\n", "--tp 8"),
     "other commands": ("mkdir -p a\necho --a\nx.py --tp 8 --pp 2\nls --all", "--tp 8 --pp 2"),
