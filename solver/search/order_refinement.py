@@ -324,6 +324,7 @@ class OrderRefining:
 
     def branch(self, bound: CandidateBound, at: Standing) -> bool:
         """Another branch of the divisions of an order, (4), or its bound anew within a lower limit."""
+        at.dives -= 1
         if at.uncooled is not None and bound.lower_bound <= self._highest and self._grow(bound, at, at.uncooled):
             return at.branching is not None
         if at.uncooled is not None and self._cool_alone(bound, at, at.uncooled):

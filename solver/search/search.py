@@ -385,7 +385,7 @@ class _Search:
         """Take a candidate up again."""
         bound = self._bounds.each[index]
         # Of equal bounds the one with sequence parallelism goes first, since it bounds the other.
-        priority, key = turn(bound, self._refining.standing(bound.candidate))
+        priority, key = turn(bound, self._refining.standing(bound.candidate), self._best.seconds)
         heapq.heappush(self._heap, (priority, key, not bound.candidate.sequence_parallel, index))
 
     def refine(self) -> str | None:

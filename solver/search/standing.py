@@ -108,6 +108,10 @@ class Priority(IntEnum):
     BRANCHING = 3
 
 
+DIVES = 16
+"""Branchings of a tree before others, as long as it has a division that is quicker than the best plan: a quarter of a
+second or two. The division may fit no memory."""
+
 _OF_STAGE = {Stage.DIVIDE: Priority.ORDER_PRICED, Stage.BRANCH: Priority.BRANCHING}
 
 
@@ -121,7 +125,8 @@ class Standing:
     the divisions of orders, which are the faster plans there, ``counted`` whether layers have been counted by class,
     and ``shared`` whether the bound is that of a candidate that dominates. ``unbranched`` is the limit in seconds
     within which the devices of an order have too many options to branch on; None where they have not.
-    ``uncooled`` is a division to anneal from where an order has no branches.
+    ``uncooled`` is a division to anneal from where an order has no branches. ``dives`` are branchings left of a tree
+    that go before others for the sake of its division.
     """
 
     divide: Callable[[CandidateBound, "Standing"], bool]
@@ -137,6 +142,7 @@ class Standing:
     branching: Branching | None = None
     unbranched: float | None = None
     uncooled: Division | None = None
+    dives: int = DIVES
 
     def advance(self) -> bool:
         """Go on to the next refinement that has something to begin with; returns whether there is one."""
@@ -157,6 +163,12 @@ class Standing:
         found = self.draft or self.division
         return math.inf if found is None else found.seconds
 
+    def promises(self, seconds: float) -> bool:
+        """Whether a tree is to be branched on since it has a division that takes less than so many seconds."""
+        if self.stage is not Stage.BRANCH or self.branching is None or self.dives <= 0:
+            return False
+        return self.branching.incumbent[0] < seconds
+
 
 def infeasible(bound: CandidateBound, found: Evaluation) -> bool:
     """Note that nothing fits, and what proves it; there is no further refinement."""
@@ -170,11 +182,13 @@ def placing(problem: PlanningProblem, candidate: Candidate, found: Partition) ->
     return placement_problem(problem, Strategy(candidate=candidate, division=found.division))
 
 
-def turn(bound: CandidateBound, at: Standing) -> tuple[Priority, float]:
-    """Class of a candidate with a bound, and its key in there; divided ones come by the seconds of their division."""
+def turn(bound: CandidateBound, at: Standing, best: float) -> tuple[Priority, float]:
+    """Class of a candidate, and its key in there; divided ones, and trees that promise a plan, by their divisions."""
     waits = at.waits and at.stage in (Stage.PLACE, Stage.COVER)
     if bound.source is Source.BALANCE or not (at.by_order or waits):
         return Priority.CLOSED_FORM, bound.lower_bound
+    if at.promises(best) and at.branching is not None:
+        return Priority.DIVIDED, at.branching.incumbent[0]
     shared = at.shared and at.stage is Stage.DIVIDE
     priority = Priority.BRANCHING if shared else _OF_STAGE.get(at.stage, Priority.DIVIDED)
     return priority, at.found_seconds if priority is Priority.DIVIDED else bound.lower_bound

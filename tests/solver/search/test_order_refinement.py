@@ -12,7 +12,7 @@ from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import CandidateBound, Incumbent, Limits, Source
 from taut.solver.search.order_refinement import OrderRefining
 from taut.solver.search.search import search
-from taut.solver.search.standing import Best, Standing
+from taut.solver.search.standing import DIVES, Best, Priority, Stage, Standing, turn
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, model, problem
@@ -27,6 +27,31 @@ def few_options(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr("taut.solver.order_priced.device_options.MOST_OPTIONS", 0)
     monkeypatch.setattr("taut.solver.order_priced.device_options.MOST_WITHIN", most)
     monkeypatch.setattr("taut.solver.order_priced.bound.SLACK", 3.0)
+
+
+def test_a_tree_with_a_quicker_division_goes_before_others() -> None:
+    """Eleven layers in four chunks on two devices: for some branchings, while its division is quicker than the plan."""
+    given = problem(
+        cluster(2, 1), model(11), latency_model="step", schedules=["interleaved-1f1b"], max_vpp=2, recompute=["none"],
+        fixed={"pp": 2, "vpp": 2, "micro_batch": 1},
+    )  # fmt: skip
+    (candidate,) = given.candidates
+    optimum = enumerate_candidate(given, candidate)
+    assert optimum.strategy is not None and optimum.devices is not None
+    known = Incumbent(strategy=optimum.strategy, devices=optimum.devices, seconds=1.9 * optimum.seconds)
+    best = Best(given, known)
+    refining = OrderRefining(given, Limits(gap=0.0), best, Ladder(given))
+    at = Standing(refining.divide, by_order=True, stage=Stage.BRANCH)
+    bound = CandidateBound(candidate=candidate, lower_bound=0.0, source=Source.RELAXATION)
+    refining.divide(bound, at)
+    assert at.branching is not None
+    least, best.incumbent = at.branching.incumbent[0], known
+    assert turn(bound, at, best.seconds) == (Priority.DIVIDED, least)
+    assert turn(bound, at, least) == (Priority.BRANCHING, bound.lower_bound)
+    refining.branch(bound, at)
+    assert at.dives == DIVES - 1
+    at.dives = 0
+    assert turn(bound, at, best.seconds)[0] is Priority.BRANCHING
 
 
 def test_a_better_plan_lets_a_candidate_branch(monkeypatch: pytest.MonkeyPatch) -> None:
