@@ -235,7 +235,7 @@ def test_compiling_is_no_turn_of_the_proof() -> None:
             sleep(0.01)
             yield name
 
-    found = list(islice(quadratic._shared(turns("proof", 0.2), turns("search"), 1.0), 8))
+    found: list[Any] = list(islice(quadratic._shared(turns("proof", 0.2), turns("search"), 1.0), 8))
     # Counted, each would give the search some twenty turns.
     assert found.count("proof") >= 2
 
