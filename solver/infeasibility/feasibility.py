@@ -31,6 +31,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
+from taut.data.units import KIB
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.order_division import chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
@@ -116,13 +117,14 @@ def missing_bytes(stages: PartitionProblem, below: int) -> int | None:
 
 
 def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candidate]]) -> StageNeeds:
-    """Best division of the candidate that lacks least, of candidates with the bytes that they lack at least."""
+    """Best division of the candidate that lacks least, of candidates with the bytes that they lack, up to whole KiB."""
     ranked = sorted(least)
     if len(problem.device_types) == 1:
-        return best_division(problem, ranked[0][1])
+        close = [candidate for missing, candidate in ranked if missing < ranked[0][0] + KIB]
+        return min((best_division(problem, each) for each in close), key=lambda needs: max(needs.missing))
     fewest, nearest = FORBIDDEN, ranked[0][1]
     for missing, candidate in ranked:
-        if missing >= fewest:
+        if missing - KIB >= fewest:
             break
         stages = partition_problem(problem, candidate)
         # Where the two classes relax memory, the bytes that lack are known already, and `least_missing` finds where.
