@@ -36,7 +36,7 @@ Where c > 1 blocks fit each of N nodes, and a stage has n blocks, nodes are the 
     confined stage fills its nodes, so every pipeline leaves the first p stages at once, and then the node of every
     further run of c stages: :math:`p + \lceil (pp - p) / c \rceil - 1` hops, of pp - 1. In any case some pipeline makes
     :math:`I(k)` hops (``taut.solver.bounds.least_hops`` (1), with blocks for replicas), :math:`k = k_0` where stage 0
-    is confined.
+    is confined. If n > c, all stages may be confined.
 """
 
 from dataclasses import dataclass, replace
@@ -180,7 +180,7 @@ def crossings_of_nodes(problem: PlanningProblem, candidate: Candidate) -> Ints:
         stages = range(min(nodes * (held // blocks), pp) + 1)
         each = np.array([fewest_crossings(np.full(nodes, held), blocks, p, pp) for p in stages])
     else:
-        each = np.zeros(2, np.int64)
+        each = np.zeros(pp + 1, np.int64)
     each = np.maximum(each, np.where(np.arange(len(each)) > 0, by_first(fewest), by_first(most)))
     # Where no stage can touch more nodes all are confined.
     return np.asarray(np.maximum.accumulate(each)[0 if most > fewest else -1 :], dtype=np.int64)
@@ -252,7 +252,8 @@ def least_of_cases(
     least = Partition(seconds=np.inf)
     for place in range(len(racks.crossings)):
         rest = solved_case(stages, comm, racks, place, spans=False, limit=limit)
-        if rest.seconds >= min(least.seconds, limit) or place == stages.pp:
+        # Further stages add nothing where all can be confined without another hop.
+        if rest.seconds >= min(least.seconds, limit) or racks.crossings[place] in racks.crossings[stages.pp :]:
             return min(least, rest, key=lambda found: found.seconds)
         spanning = solved_case(stages, comm, racks, place, spans=True, limit=limit)
         least = min(least, spanning, key=lambda found: found.seconds)

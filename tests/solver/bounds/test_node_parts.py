@@ -123,6 +123,15 @@ def test_no_bound_by_parts_is_above_the_optimum(block: int) -> None:
     assert (shares[:, 0] > shares[:, 1] * (1 + 1e-6)).mean() > 0.4
 
 
+@pytest.mark.parametrize("seed", [0, 25, 33])
+def test_stages_that_touch_several_nodes_at_the_least_may_all_do_so(seed: int) -> None:
+    """Three blocks on nodes with room for two: each of two stages touches two of three nodes, and none has a third."""
+    planning, choice = of_experts(seed, 2, 3, 3, 2)
+    best = BestLinks(planning.links, planning.rings)
+    found = partition_bound(planning, choice, communication(planning, choice, best), links=best)[0]
+    assert found <= optimum(planning, choice, 2, 3) * ROUNDING
+
+
 def without_kind(parts: NodeParts) -> NodeParts:
     """Parts without the widest kind, which some packing needs."""
     return replace(parts, kinds=parts.kinds[:-1], seconds=parts.seconds[:-1], unhidden=parts.unhidden[:-1])
