@@ -229,10 +229,17 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
+def _cell(value: Any) -> str:
+    """A figure with one decimal, a dash where there is none."""
+    if not isinstance(value, float):
+        return str(value)
+    return "-" if np.isnan(value) else f"{value:.1f}"
+
+
 def as_table(rows: list[dict[str, Any]]) -> str:
     """Figures as a Markdown table."""
     names = list(rows[0])
-    cells = [[f"{row[name]:.1f}" if isinstance(row[name], float) else str(row[name]) for name in names] for row in rows]
+    cells = [[_cell(row[name]) for name in names] for row in rows]
     lines = [names, ["---"] * len(names), *cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

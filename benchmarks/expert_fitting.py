@@ -31,7 +31,6 @@ published run went.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -43,7 +42,6 @@ from benchmarks.expert_rows import ExpertCampaign
 from benchmarks.posterior import CampaignRuns, Posterior, Prior, TermsAt, fit_posteriors, spread_of
 from taut.data.arrays import Flags, Floats
 from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
-from taut.data.memory import ParamGather
 from taut.data.samples import ConfigurationRow
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
@@ -87,9 +85,9 @@ def prior() -> Prior:
     return Prior(*(np.array([PRIOR[term][column] for term in EXPERT_TERMS]) for column in range(3)))
 
 
-def fit_experts(campaigns: Sequence[ExpertCampaign], gathers: ParamGather = "gradients") -> list[Fitted]:
-    """Posteriors of all campaigns, fitted together with the measured layers; runs gathered weights in this format."""
-    runs = [runs_of(campaign, gathers) for campaign in campaigns]
+def fit_experts(campaigns: Sequence[ExpertCampaign]) -> list[Fitted]:
+    """Posteriors of all campaigns, fitted together with the measured layers."""
+    runs = [runs_of(campaign) for campaign in campaigns]
     found = fit_posteriors([*runs, measured_layers()], prior())
     return [Fitted(*each) for each in zip(campaigns, runs, found, strict=False)]
 
@@ -169,25 +167,24 @@ def calibrations_of(fitted: Fitted, errors: Floats) -> list[Calibration]:
     ]
 
 
-def runs_of(campaign: ExpertCampaign, gathers: ParamGather = "gradients") -> CampaignRuns:
+def runs_of(campaign: ExpertCampaign) -> CampaignRuns:
     """Runs of a campaign as a fit takes them."""
     rows = [run.row for run in campaign.runs]
     older = {release: number for number, release in enumerate(sorted({run.older for run in campaign.runs}))}
     return CampaignRuns(
         campaign.generation,
         np.array([row.measured_s for row in rows], dtype=float),
-        _terms_at([_priced(row, campaign, gathers) for row in rows]),
+        _terms_at([_priced(row, campaign) for row in rows]),
         np.array([older[run.older] if run.older else 0 for run in campaign.runs]),
         campaign.about["name"],
     )
 
 
-def _priced(row: ConfigurationRow, campaign: ExpertCampaign, gathers: ParamGather) -> tuple[ConfigurationRow, Setting]:
+def _priced(row: ConfigurationRow, campaign: ExpertCampaign) -> tuple[ConfigurationRow, Setting]:
     """A row with what prices it but the coefficients."""
     kept = {name: campaign.about[name] for name in (*KEPT, "fused_experts") if name in campaign.about}
     said = {**kept, "launch_us": campaign.launch_us, "experts": True}
-    found = setting_of(row, Given(calibration=uncalibrated(find_device(row.gpu)).model_copy(update=said)))
-    return row, replace(found, memory=found.memory.model_copy(update={"param_gather": gathers}))
+    return row, setting_of(row, Given(calibration=uncalibrated(find_device(row.gpu)).model_copy(update=said)))
 
 
 def seconds_at(row: ConfigurationRow, setting: Setting) -> Callable[[Floats], float]:

@@ -1,19 +1,18 @@
 """
 Predicted against measured step times of models with experts, on Megatron-Bridge's published runs.
 
-Run ``python -m benchmarks.experts DATA [--terms] [--fit] [--gathers F] [--write-calibrations FILE]``. DATA has
+Run ``python -m benchmarks.experts DATA [--terms] [--fit] [--write-calibrations FILE]``. DATA has
 ``megatron_bridge_h100_b200_gb200.csv`` and ``megatron_bridge_recipes_config.csv``; neither is part of the project. The
 script prints every run with its prediction and error, and with ``--terms`` what each term of the step time takes. With
 ``--fit`` it fits the campaigns of ``benchmarks/expert_rows.py`` together and prints the coefficients, and the mean
 errors of runs under fits that have not seen them: of ten folds, and of folds by model, each predicted by fits on the
-others. ``--gathers weights`` fits runs whose ZeRO-1 gathers weights in their own format (``param_gather``).
+others.
 """
 
 import argparse
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from benchmarks.expert_fitting import Fitted, calibrations_of, expert_terms, fit
 from benchmarks.expert_rows import ExpertRun, campaigns, expert_runs, left_out
 from taut.data.arrays import Floats
 from taut.data.calibration import EXPERT_TERMS, Calibration
-from taut.data.memory import ParamGather
 from taut.data.samples import ConfigurationRow
 from taut.prediction.rows import predict_rows
 
@@ -37,13 +35,12 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--terms", action="store_true")
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--gathers", choices=get_args(ParamGather), default="weights")
     parser.add_argument("--write-calibrations", type=Path)
     options = parser.parse_args()
     runs = expert_runs(options.data)
     predicted(runs, terms=options.terms)
     if options.fit or options.write_calibrations:
-        found = fit(runs, options.gathers)
+        found = fit(runs)
         if options.write_calibrations:
             options.write_calibrations.write_text(as_catalog(found), encoding="utf-8")
 
@@ -67,9 +64,9 @@ def predicted(runs: list[ExpertRun], *, terms: bool) -> None:
     print(f"{inside} of {len(runs)} runs within the band")
 
 
-def fit(runs: list[ExpertRun], gathers: ParamGather) -> list[Calibration]:
+def fit(runs: list[ExpertRun]) -> list[Calibration]:
     """Calibrations of all campaigns; prints their coefficients, and errors under fits that have not seen the runs."""
-    fitted = fit_experts(campaigns(runs), gathers)
+    fitted = fit_experts(campaigns(runs))
     errors, apart = unseen_errors(fitted), by_model(fitted)
     ends = np.cumsum([0, *(len(each.runs.seconds) for each in fitted)])
     lines = []

@@ -23,9 +23,10 @@ def mlperf(path: Path, kinds: dict[str, str]) -> Campaign:
     MLPerf training's dense runs from published logs: NeMo, on the GPUs whose names have these words.
 
     Racks of GB200 and GB300 count as nodes of 64 GPUs, what NVLink spans of a rack in most runs. GPT-3's embedding is
-    tied. A precision that is not stated is taken as fp8, and fp4 as NVFP4; gradients are taken to be summed in bf16,
-    and passes to be launched as CUDA graphs where flags say so of the whole step or of layers, or come from the files
-    that a configuration file sources.
+    tied. A precision that is not stated is taken as fp8, and fp4 as NVFP4; gradients are summed in bf16
+    (``grad_sync_dtype`` of ``conf/optim/distributed_fused_adam.yaml``), and weights in fp8 are gathered as such. Passes
+    are launched as CUDA graphs where flags say so of the whole step or of layers, or come from the files that a
+    configuration file sources.
     """
     rows = [values for line in lines_of(path) if (values := mlperf_row(line, kinds))]
     kept, left_out = accepted(rows)
@@ -62,7 +63,7 @@ def mlperf_row(line: Line, kinds: dict[str, str]) -> dict[str, Any] | None:
         "sequence_parallel": int(line["tp"]) > 1,
         "overlap_grad_reduce": "OVERLAP_GRAD_REDUCE=True" in flags,
         "cuda_graphs": any(f"{kind}_CUDA_GRAPH={on}" in flags for kind in ("FULL", "MCORE") for on in ("1", "True")),
-        "fp8_param_gather": "FP8_PARAM_GATHER=True" in flags,
+        "fp8_param_gather": any(f"{name}=True" in flags for name in ("FP8_PARAM_GATHER", "FP8_PARAMS")),
         "tied_embedding": line["benchmark"] == "gpt3",
         "precision": {"fp4": "nvfp4"}.get(line["precision"], "fp8"),
         "grad_precision": "bf16",
