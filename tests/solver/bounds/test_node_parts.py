@@ -132,6 +132,22 @@ def test_stages_that_touch_several_nodes_at_the_least_may_all_do_so(seed: int) -
     assert found <= optimum(planning, choice, 2, 3) * ROUNDING
 
 
+def test_kinds_whose_rings_change_places_with_the_layers_are_bounded() -> None:
+    """Where links between nodes are nearly as quick as inside, the best kind depends on what a stage has of experts."""
+    for seed in (2, 8, 25, 29, 44):
+        room, nodes, *more = SHAPES[seed % 3]
+        planning, _ = of_experts(seed, room, nodes, *more)
+        rate = 10 * np.exp(np.random.default_rng((seed, 3)).uniform(-0.7, 0.1, (nodes, nodes)))
+        planning = replace(planning, cluster=cluster(nodes, 2 * room, rows=rate.tolist()))
+        (choice,) = planning.candidates
+        best = BestLinks(planning.links, planning.rings)
+        parts, racks = node_parts(planning, choice, best), rack_cases(planning, choice, best)
+        assert parts is not None and racks is not None
+        comm = communication(planning, choice, best)
+        found = parts.least(partition_problem(planning, choice), comm, racks, np.inf).seconds
+        assert found <= optimum(planning, choice, room, nodes) * ROUNDING, seed
+
+
 def without_kind(parts: NodeParts) -> NodeParts:
     """Parts without the widest kind, which some packing needs."""
     return replace(parts, kinds=parts.kinds[:-1], seconds=parts.seconds[:-1], unhidden=parts.unhidden[:-1])
@@ -180,6 +196,16 @@ def test_packings_are_those_of_an_enumeration(members: int, room: int, nodes: in
             assert (found is not None) == (min(fits, default=pp * members) <= members * most)
             if found is not None:
                 assert_packs(found, allowed, room, nodes)
+
+
+@pytest.mark.parametrize(("seed", "most"), [(3, 1), (241, 1)])
+def test_a_state_that_failed_is_asked_again_after_fewer_hops(seed: int, most: int) -> None:
+    """Six stages of five blocks on five nodes with room for six: what fails after many hops may do after fewer."""
+    rng, every = np.random.default_rng(seed), kinds_of(5, 5)
+    allowed = [[kind for kind in every if rng.random() < 0.6] or every for _ in range(6)]
+    found = Packing(5, 6, 5).of(allowed, most)
+    assert found is not None
+    assert_packs(found, allowed, 6, 5)
 
 
 def assert_packs(found: list[tuple[tuple[int, int], ...]], allowed: list[list[Kind]], room: int, nodes: int) -> None:
