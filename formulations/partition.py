@@ -241,7 +241,9 @@ def of_classes(problem: PlanningProblem, forward: Floats, candidate: Candidate) 
         return forward
     slowest = slowest_type(problem, candidate)
     fast, slow = forward[np.arange(len(forward)) != slowest].min(axis=0), forward[slowest]
-    return np.stack([fast, slow, np.minimum(fast, slow)])
+    either = np.minimum(fast, slow)
+    # A slow block on several nodes may have fast devices, whose backward pass is the slowest.
+    return np.stack([fast, slow if candidate.width <= problem.links.gpus_per_node.max() else either, either])
 
 
 def partition_problem(

@@ -106,3 +106,13 @@ def test_no_bound_of_several_copies_in_a_pipeline_is_above_its_optimum(block: in
             check_rungs(given, Ladder(given), candidate)
             checked += 1
         seed += 1
+
+
+def test_a_slow_block_on_several_nodes_may_wait_for_a_fast_device() -> None:
+    """Four context ranks on seven devices of one type and one of another, whose backward pass is the slower."""
+    given = replace(random_problem(42724, large=True), latency_model="step")
+    space = given.space.model_copy(update={"zero": [3], "pipeline_zero": None, "recompute": ["none"]})
+    given = replace(given, space=space)
+    every = [each for each in given.candidates if each.cp == 4 and each.pp == 2]
+    assert every
+    check_candidates(given, every, 0, 3)
