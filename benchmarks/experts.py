@@ -1,12 +1,12 @@
 """
 Predicted against measured step times of models with experts, on Megatron-Bridge's published runs.
 
-Run ``python -m benchmarks.experts DATA [--terms] [--fit] [--write-calibrations FILE]``. DATA has
+Run ``python -m benchmarks.experts DATA [--terms] [--fit] [--bf16-gradients] [--write-calibrations FILE]``. DATA has
 ``megatron_bridge_h100_b200_gb200.csv`` and ``megatron_bridge_recipes_config.csv``; neither is part of the project. The
 script prints every run with its prediction and error, and with ``--terms`` what each term of the step time takes. With
 ``--fit`` it fits the campaigns of ``benchmarks/expert_rows.py`` together and prints the coefficients, and the mean
 errors of runs under fits that have not seen them: of ten folds, and of folds by model, each predicted by fits on the
-others.
+others. ``--bf16-gradients`` reads gradients of 2 bytes, as the recipes reduce them.
 """
 
 import argparse
@@ -35,9 +35,12 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--terms", action="store_true")
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--bf16-gradients", action="store_true")
     parser.add_argument("--write-calibrations", type=Path)
     options = parser.parse_args()
     runs = expert_runs(options.data)
+    if options.bf16_gradients:
+        runs = [run._replace(row=run.row.model_copy(update={"grad_precision": "bf16"})) for run in runs]
     predicted(runs, terms=options.terms)
     if options.fit or options.write_calibrations:
         found = fit(runs)
