@@ -2,7 +2,8 @@
 The network cards of a node, from what ``ibstat`` prints on it.
 
 A port counts if its state is Active and its physical state LinkUp. Cards of both kinds may be in a node: those of
-InfiniBand are then the network, and those of Ethernet serve storage and logins, unless the caller says otherwise. One
+InfiniBand are then the network, and those of Ethernet serve storage and logins, unless the caller says otherwise. Of
+ports of one kind the fastest are the network, as NCCL takes them, and slower ones are left out. One
 pair of devices has one card at most, a node has all of them.
 """
 
@@ -41,6 +42,9 @@ def read_ibstat(path: Path) -> list[Port]:
             found.append(_port(f"{card}/{number}", fields, path))
     if not found:
         raise DataError(f"{path}: names no port of a card, expected what ibstat prints")
+    if len(names := [port.name for port in found]) > len(set(names)):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{path}: {twice} stands {names.count(twice)} times, expected what ibstat prints on one node")
     return found
 
 
@@ -67,12 +71,13 @@ def cluster_from_ibstat(
     layers = [layer for layer in LAYERS if any(port.is_up and port.layer == layer for port in ports)]
     layer = link_layer or next(iter(layers), "")
     rates = [port.rate_gbps for port in ports if port.is_up and port.layer == layer]
+    rates = [rate for rate in rates if rate == max(rates)]
     if not rates:
         kind = f" of {link_layer}" if link_layer else ""
         raise DataError(f"{name}: none of {len(ports)} ports{kind} is Active and LinkUp, expected one")
     others = sum(port.is_up for port in ports) - len(rates)
     source = f"ibstat: {len(rates)} {layer} ports, {sum(rates):g} Gb/s; latencies and links inside stated"
-    source += f"; {others} ports of the other kind left out" if others else ""
+    source += f"; {others} ports of another kind or rate left out" if others else ""
     each = {"intra_latency_us": 3.0, **node, "count": nodes, "nic_bandwidth_gbps": sum(rates)}
     network = {"bandwidth_gbps": max(rates), "latency_us": latency_us}
     return ClusterSpec.parse({"name": name, "nodes": [each], "network": network, "source": source}, name)

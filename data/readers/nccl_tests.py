@@ -23,6 +23,9 @@ sendrecv has one sender a host: (1) is one pair's, and says nothing of that sum.
 over the most hosts speaks for the network, the largest inside one host for the node, and repeats of one run have the
 median of every size. Where the cluster is stated to be one node, as a rack of hosts in one NVLink domain, the run lies
 inside it. The library may use other algorithms than a ring, so (2) is what a ring would have needed.
+
+A run that ends before the largest message that its head announces is refused, as are runs over other hosts in one
+file, and ranks that stand on two hosts. Times of the host (``-C 1``) say nothing of the links, so they give no latency.
 """
 
 import math
@@ -47,12 +50,14 @@ _GROUP = re.compile(r"\sGroup\s+(\d{1,9})\s")
 _START = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _FIGURES = re.compile(r"\s*\d+\s+\d+\s")
 _FAILED = re.compile(r"#\s*Out of bounds values\s*:.*\bFAILED\b")
+_SIZES = re.compile(r"#.*\bmaxBytes (\d+) step: (\d+)\((factor|bytes)\)")
+_REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+)")
 _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclRow:
-    """One message size out of place: bytes, microseconds, algorithm and bus bandwidth in GB/s."""
+    """One message size out of place: bytes, microseconds (infinite: unknown), algorithm and bus bandwidth in GB/s."""
 
     size: int
     time_us: float
@@ -98,7 +103,9 @@ def _run(named: set[str], collective: str, hosts: tuple[str, ...], rows: tuple[N
             sizes.setdefault(row.size, []).append(row)
     if not sizes:
         raise DataError(f"{path}: has no row of figures, expected {EXPECTED}")
-    medians = tuple(sorted(each, key=lambda row: row.time_us)[(len(each) - 1) // 2] for each in sizes.values())
+    medians = tuple(
+        sorted(each, key=lambda row: (row.time_us, -row.busbw))[(len(each) - 1) // 2] for each in sizes.values()
+    )
     return NcclRun(collective=_agreed(named, collective, path), hosts=hosts, rows=medians)
 
 
@@ -124,7 +131,21 @@ def _runs(lines: list[str]) -> list[list[tuple[int, str]]]:
 
 def _run_text(lines: list[tuple[int, str]], collective: str, path: Path) -> NcclRun:
     texts = [line for _, line in lines]
-    return _run(_named_text(texts), collective, _hosts_text(texts, path), _rows_text(lines, path), path)
+    run = _run(_named_text(texts), collective, _hosts_text(texts, path), _rows_text(lines, path), path)
+    _check_end(texts, max(row.size for row in run.rows), path)
+    return run
+
+
+def _check_end(lines: list[str], largest: int, path: Path) -> None:
+    """Refuse a run whose next size would be one of those that its head announces, but for rounding to ranks."""
+    head = next(filter(None, map(_SIZES.match, lines)), None)
+    if head is None:
+        return
+    reduced = [int(match[1]) for line in lines if (match := _REDUCED.match(line))]
+    most, step = min([int(head[1]), *reduced]), int(head[2])
+    following = largest * step if head[3] == "factor" else largest + step
+    if following < 0.99 * most and largest < most:
+        raise DataError(f"{path}: ends at {largest} bytes, expected messages up to {most} as its head says")
 
 
 def _joined(runs: list[NcclRun], path: Path) -> NcclRun:
@@ -134,6 +155,11 @@ def _joined(runs: list[NcclRun], path: Path) -> NcclRun:
     widest = max(runs, key=lambda run: (len(run.ranks_per_host), len(run.hosts)))
     alike = [row for run in runs if run.hosts == widest.hosts for row in run.rows]
     inside = [run for run in runs if len(run.ranks_per_host) == 1 and len(run.hosts) > 1]
+    for run in runs:
+        same = len(run.ranks_per_host) == len(widest.ranks_per_host) and len(run.hosts) == len(widest.hosts)
+        if same and set(run.hosts) != set(widest.hosts):
+            first, other = (shorten(sorted(each.ranks_per_host)) for each in (widest, run))
+            raise DataError(f"{path}: has runs over {first} and over {other}, expected those of the same hosts")
     joined = _run({widest.collective}, "", widest.hosts, tuple(alike), path)
     if len(widest.ranks_per_host) > 1 and inside:
         return replace(joined, inside=max(inside, key=lambda run: len(run.hosts)))
@@ -165,7 +191,12 @@ def _named_text(lines: list[str]) -> set[str]:
 def _hosts_text(lines: list[str], path: Path) -> tuple[str, ...]:
     found = [(match, line) for line in lines if (match := _RANK.match(line))]
     groups = {int(group[1]) for _, line in found if (group := _GROUP.search(line))}
-    return _in_order({int(match[1]): match[2] for match, _ in found}, groups, path)
+    hosts = {int(match[1]): match[2] for match, _ in found}
+    for match, _ in found:
+        if (last := hosts[int(match[1])]) != match[2]:
+            said = f"has rank {match[1]} on {match[2]} and on {last}"
+            raise DataError(f"{path}: {said}, expected one run (nccl-tests without MPI starts one on every host)")
+    return _in_order(hosts, groups, path)
 
 
 def _rows_text(lines: list[tuple[int, str]], path: Path) -> tuple[NcclRow, ...]:
@@ -183,14 +214,15 @@ def _rows_text(lines: list[tuple[int, str]], path: Path) -> tuple[NcclRow, ...]:
 
 
 def _header(words: list[str]) -> list[str]:
-    """Column names, if this line has them, with the time's column named as ever."""
-    names = ["time" if word == "cputime" else word for word in words if word != "timestamp"]
-    return names if names[:1] in (["size"], ["bytes"]) and {"time", "algbw", "busbw"} <= set(names) else []
+    """Column names, if this line has them."""
+    names = [word for word in words if word != "timestamp"]
+    is_one = names[:1] in (["size"], ["bytes"]) and {"algbw", "busbw"} <= set(names)
+    return names if is_one and {"time", "cputime"} & set(names) else []
 
 
 def _cells(words: list[str], header: list[str], where: str) -> dict[str, object]:
     """Cells of a row by column name, counted from the right, as older versions leave columns of text blank."""
-    first = header.index("time")
+    first = header.index("time" if "time" in header else "cputime")
     figures = len(header) - first
     if not 3 <= len(words) - figures <= first:
         raise DataError(f"{where}: has {len(words)} columns, expected {len(header)} as the header has")
@@ -202,7 +234,7 @@ def _row(cells: Mapping[str, object], where: str) -> NcclRow:
     wrong = cells.get("#wrong")
     if wrong not in (None, "N/A") and _figure(cells, "#wrong", where) != 0:
         raise DataError(f"{where}: #wrong is {shorten(wrong)}, expected 0 or N/A, as wrong results say nothing")
-    time = _figure(cells, "time", where)
+    time = math.inf if cells.get("cputime") is not None else _figure(cells, "time", where)
     if time == 0:
         raise DataError(f"{where}: time is {shorten(cells.get('time'))}, expected microseconds > 0")
     return NcclRow(
@@ -262,8 +294,8 @@ def _row_json(entry: object, where: str) -> NcclRow:
     own = entry.get("out_of_place") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(own, dict):
         raise DataError(f"{where}: out_of_place: is {shorten(own)}, expected time, alg_bw and bus_bw")
-    time = own.get("time", own.get("cpu_time"))
-    names = {"size": entry.get("size"), "time": time, "algbw": own.get("alg_bw"), "busbw": own.get("bus_bw")}
+    times = {"time": own.get("time"), "cputime": own.get("cpu_time")}
+    names = {"size": entry.get("size"), **times, "algbw": own.get("alg_bw"), "busbw": own.get("bus_bw")}
     return _row({**names, "#wrong": own.get("nwrong")}, where)
 
 
@@ -276,11 +308,18 @@ SMALL = 16 * 1024
 
 def latency_assumed(run: NcclRun) -> str:
     """Why a run gives no latency, in words; empty where it gives one."""
-    least = min(row.size for row in run.rows)
-    if least <= SMALL:
+    if not (why := _untold(run)):
         return ""
     usual = f"{INTRA_LATENCY_US:g} us inside a node and {LATENCY_US:g} us between nodes"
-    return f"the smallest message has {least} bytes, which tell no latency: {usual} are taken where none is stated"
+    return f"{why}, which tell no latency: {usual} are taken where none is stated"
+
+
+def _untold(run: NcclRun) -> str:
+    """What hides the latency of a run; empty where it gives one."""
+    least = min(run.rows, key=lambda row: row.size)
+    if least.time_us == math.inf:
+        return "the times are the host's (-C)"
+    return "" if least.size <= SMALL else f"the smallest message has {least.size} bytes"
 
 
 def cluster_from_nccltests(
@@ -308,6 +347,10 @@ def cluster_from_nccltests(
         raise DataError(f"{name}: intra_bandwidth_gbps: missing, expected with a run over {hosts} hosts")
     cards = None if inside or run.collective == "sendrecv" else measured
     devices = _gpus(run, name, inside) if gpus_per_node is None else gpus_per_node
+    if cards is not None and nic_bandwidth_gbps is None and set(run.ranks_per_host.values()) != {devices}:
+        ranks = shorten(sorted(set(run.ranks_per_host.values())))
+        said = f"hosts have {ranks} ranks of {devices} devices, which do not keep all cards busy"
+        raise DataError(f"{name}: {said}, expected nic_bandwidth_gbps beside them")
     whole = _stated(nic_bandwidth_gbps, cards)
     pair = measured if whole is None or run.collective == "sendrecv" else min(measured, whole / devices)
     node = {
@@ -355,14 +398,14 @@ def _latency_us(run: NcclRun, name: str) -> float | None:
     if ring == 0:
         raise DataError(f"{name}: the run has one rank, expected at least two")
     smallest = min(run.rows, key=lambda row: (row.size, row.time_us))
-    return smallest.time_us / steps[run.collective] if smallest.size <= SMALL else None
+    return None if _untold(run) else smallest.time_us / steps[run.collective]
 
 
 def _source(run: NcclRun, inside: bool) -> str:
     hosts = len(run.ranks_per_host)
     what = "links inside a node" if inside else "network" if run.inside is None else "network and nodes"
-    least = min(row.size for row in run.rows)
-    latency = "time of the smallest per ring step" if least <= SMALL else f"latency assumed, as {least} bytes tell none"
+    why = _untold(run)
+    latency = f"latency assumed, as {why}" if why else "time of the smallest per ring step"
     return (
         f"nccl-tests {run.collective}, {len(run.hosts)} ranks on {hosts} host{'s' * (hosts > 1)}: {what} measured "
         f"where not stated (bus bandwidth of the largest message, {latency}), the rest assumed"

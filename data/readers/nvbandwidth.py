@@ -97,9 +97,12 @@ def _cases_text(lines: list[str]) -> list[dict[str, Any]]:
 def _chosen(cases: list[dict[str, Any]], test: str, path: Path) -> dict[str, Any]:
     wanted = (test,) if test else PREFERRED
     for name in wanted:
-        for case in cases:
-            if case["name"] == name and case.get("status") == "Passed" and "bandwidth_matrix" in case:
-                return case
+        passed = [case for case in cases if case["name"] == name and case.get("status") == "Passed"]
+        found_in = [case for case in passed if "bandwidth_matrix" in case]
+        if len(found_in) > 1:
+            raise DataError(f"{path}: has the matrix of {name} {len(found_in)} times, expected one run on one node")
+        if found_in:
+            return found_in[0]
     waived = [case["name"] for case in cases if case.get("status") == "Waived" and case["name"] in wanted]
     if waived:
         raise DataError(

@@ -43,6 +43,8 @@ device's link to its host.
 
 NVLINK_GBPS = 200.0
 """One NVLink in one direction: 25 GB/s in generations 2 to 4 (NVIDIA's V100, A100 and H100); generation 5 has 400."""
+BRIDGE_GBPS = 112.5
+"""One NVLink of GA102 (RTX A6000, A40, RTX 3090): NVIDIA states 112.5 GB/s of four links in both directions."""
 
 PCIE_4, PCIE_5 = 31.5, 63.0
 """GB/s of 16 lanes of PCI Express in one direction, where a device states no link to its host, and at most."""
@@ -233,6 +235,8 @@ def link_gbps(device: DeviceSpec) -> float:
     name = device.name.lower()
     if name.startswith(("b100", "b200", "b300", "gb200", "gb300")):
         return 2 * NVLINK_GBPS
+    if re.search(r"(^|[^a-z0-9])(a40|a4500|a5000|a5500|a6000|3090)([^0-9]|$)", name):
+        return BRIDGE_GBPS
     return XGMI_GBPS if name.startswith("mi") else NVLINK_GBPS
 
 

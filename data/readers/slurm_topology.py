@@ -3,12 +3,15 @@ Which nodes lie behind which switch, from Slurm's ``topology.conf`` or ``topolog
 
 ``SwitchName=s1 Nodes=node[0-15]`` and ``BlockName=b1 Nodes=...`` name nodes; a switch of switches names none. In YAML
 the same stands under ``tree.switches`` (``switch``, ``nodes``, ``children``) or ``block.blocks`` (``block``,
-``nodes``), as NVIDIA's Topograph writes it. A leaf switch or a block is a rack. Source: Slurm's manuals of
+``nodes``), as NVIDIA's Topograph writes it; of several topologies the cluster's default is read, or the first where
+none is. A leaf switch or a block is a rack. Source: Slurm's manuals of
 topology.conf and topology.yaml.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,8 @@ EXPECTED = "Slurm's topology.conf or topology.yaml"
 MOST_HOSTS = 100_000
 _LINE = re.compile(r"^\s*(?:SwitchName|BlockName)=(\S+)(.*)$", re.IGNORECASE | re.MULTILINE)
 _NODES = re.compile(r"\bNodes=(\S+)", re.IGNORECASE)
-_RANGE = re.compile(r"([^,\[\]]*)\[([^\]]+)\]([^,\[\]]*)|([^,\[\]]+)")
+_HOST = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
+_PART = re.compile(r"\[([^\]]*)\]|([^\[]+)")
 
 
 def hosts_of(text: str) -> list[str]:
@@ -35,10 +39,11 @@ def hosts_of(text: str) -> list[str]:
     ['a08', 'a09', 'a10', 'a12', 'b']
     """
     found: list[str] = []
-    for before, numbers, after, alone in _RANGE.findall(text):
-        found += [alone] if alone else [f"{before}{number}{after}" for number in _numbers(numbers)]
-        if len(found) > MOST_HOSTS:
+    for name in _HOST.findall(text):
+        parts = [[alone] if alone else list(_numbers(numbers)) for numbers, alone in _PART.findall(name)]
+        if len(found) + math.prod(map(len, parts)) > MOST_HOSTS:
             raise DataError(f"nodes {text[:40]!r}: more than {MOST_HOSTS} hosts, expected a cluster")
+        found += map("".join, product(*parts))
     return found
 
 
@@ -53,7 +58,7 @@ def _numbers(text: str) -> Iterator[str]:
 def read_slurm_topology(path: Path) -> dict[str, list[str]]:
     """Hosts by leaf switch or block; ``DataError`` if the file names none, or a host lies behind two."""
     text = read_text(path, EXPECTED)
-    racks = _of_yaml(text, path) if path.suffix in (".yaml", ".yml") else _of_conf(text)
+    racks = _of_yaml(text, path) if path.suffix in (".yaml", ".yml") else _of_conf(text, path)
     if not racks:
         raise DataError(f"{path}: names no switch and no block with nodes, expected {EXPECTED}")
     seen: dict[str, str] = {}
@@ -65,10 +70,20 @@ def read_slurm_topology(path: Path) -> dict[str, list[str]]:
     return racks
 
 
-def _of_conf(text: str) -> dict[str, list[str]]:
-    lines = "\n".join(line.partition("#")[0] for line in text.splitlines())
+def _of_conf(text: str, path: Path) -> dict[str, list[str]]:
+    lines = "\n".join(line.partition("#")[0] for line in re.sub(r"\\\s*\n", " ", text).splitlines())
     named = ((name, _NODES.search(rest)) for name, rest in _LINE.findall(lines))
-    return {name: hosts_of(nodes[1]) for name, nodes in named if nodes is not None}
+    return _by_name(((name, nodes[1].strip("\"'")) for name, nodes in named if nodes is not None), path)
+
+
+def _by_name(named: Iterable[tuple[str, str]], path: Path) -> dict[str, list[str]]:
+    """Hosts by the name of a switch or block, none of which may stand twice."""
+    found: dict[str, list[str]] = {}
+    for name, nodes in named:
+        if name in found:
+            raise DataError(f"{path}: {name} has nodes twice, expected one line of each switch or block")
+        found[name] = hosts_of(nodes)
+    return found
 
 
 def _of_yaml(text: str, path: Path) -> dict[str, list[str]]:
@@ -76,14 +91,24 @@ def _of_yaml(text: str, path: Path) -> dict[str, list[str]]:
         values: Any = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise DataError(f"{path}: is no YAML, expected {EXPECTED}") from None
+    listed_all = values if isinstance(values, list) else [values]
+    topologies = [topology for topology in listed_all if isinstance(topology, dict)]
+    default = [topology for topology in topologies if topology.get("cluster_default") is True]
     found: dict[str, list[str]] = {}
-    for topology in values if isinstance(values, list) else [values]:
+    for topology in default or topologies:
         for section, listed, name in (("tree", "switches", "switch"), ("block", "blocks", "block")):
-            part = topology.get(section) if isinstance(topology, dict) else None
+            part = topology.get(section)
             entries = part.get(listed) if isinstance(part, dict) else None
-            for entry in entries if isinstance(entries, list) else []:
-                if isinstance(entry, dict) and isinstance(entry.get("nodes"), str):
-                    found[str(entry.get(name))] = hosts_of(entry["nodes"])
+            leaves = (
+                [entry for entry in entries if isinstance(entry, dict) and entry.get("nodes") is not None]
+                if isinstance(entries, list)
+                else []
+            )
+            for entry in leaves:
+                if not isinstance(entry["nodes"], str):
+                    said = f"{entry.get(name)} has nodes {str(entry['nodes'])[:40]}"
+                    raise DataError(f"{path}: {said}, expected Slurm's short form such as n[0-15]")
+            found |= _by_name(((str(entry.get(name)), entry["nodes"]) for entry in leaves), path)
         if found:
             break
     return found

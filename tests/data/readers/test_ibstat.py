@@ -41,8 +41,11 @@ def test_active_ports_of_one_kind_are_the_network(tmp_path: Path) -> None:
     found = cluster(ports)
     assert (found.num_nodes, found.nodes[0].nic_bandwidth_gbps, found.network.bandwidth_gbps) == (2, 1600, 400)
     assert found.source == (
-        "ibstat: 4 InfiniBand ports, 1600 Gb/s; latencies and links inside stated; 1 ports of the other kind left out"
+        "ibstat: 4 InfiniBand ports, 1600 Gb/s; latencies and links inside stated; "
+        "1 ports of another kind or rate left out"
     )
+    slower = cluster([*ports, Port("mlx5_9/1", 200.0, "InfiniBand", True)])
+    assert slower.nodes[0].nic_bandwidth_gbps == 1600
     assert cluster(ports, "Ethernet").nodes[0].nic_bandwidth_gbps == 100
     assert cluster(ports[4:]).nodes[0].nic_bandwidth_gbps == 100
 
@@ -52,6 +55,10 @@ def test_active_ports_of_one_kind_are_the_network(tmp_path: Path) -> None:
     [
         ("ibpanic: no device", "names no port of a card, expected what ibstat prints"),
         (card("a", "", "InfiniBand"), r"a/1 has Rate '' and Link layer 'InfiniBand', expected Gb/s"),
+        (
+            CARDS + card("mlx5_0", "400", "InfiniBand"),
+            "mlx5_0/1 stands 2 times, expected what ibstat prints on one node",
+        ),
         (card("a", "400", "Fibre"), "a/1 has Rate '400' and Link layer 'Fibre', expected Gb/s and one of InfiniBand"),
     ],
 )

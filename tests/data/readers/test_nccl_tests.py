@@ -1,6 +1,8 @@
 """The output of nccl-tests as a run, and a run as a cluster."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
-from taut.data.readers.nccl_tests import NcclRow, NcclRun, cluster_from_nccltests, read_nccltests
+from taut.data.readers.nccl_tests import NcclRow, NcclRun, cluster_from_nccltests, latency_assumed, read_nccltests
 from taut.errors import DataError
 from taut.reports.catalog import cluster_yaml
 
@@ -95,10 +97,10 @@ def test_quoted_logs_are_read(tmp_path: Path, before: str) -> None:
         read(tmp_path, quoted.replace("0 OK", "1 FAILED"))
 
 
-def test_timestamp_iteration_columns_and_cpu_time_are_read_past(tmp_path: Path) -> None:
+def test_timestamp_and_iteration_columns_are_read_past(tmp_path: Path) -> None:
     """A trailing timestamp has two words under one name; per-iteration columns follow each side's four."""
     lines = [f"{line}  2025-01-02 03:04:05" for line in ROWS.splitlines()]
-    stamped = HEADER.replace("#wrong\n", "#wrong           timestamp\n").replace(" time ", " cputime ")
+    stamped = HEADER.replace("#wrong\n", "#wrong           timestamp\n")
     assert read(tmp_path, START + ranks(*FOUR) + stamped + "\n".join(lines)) == run()
     per_iteration = HEADER.replace("#wrong", "#wrong  i_min  i_max  i_p99  i_cv%")
     wide = "1024 256 float sum -1 12.00 0.09 0.13 0 11.5 13.0 12.9 0.1 11.00 0.09 0.14 0 10.0 12.0 11.9 0.2\n"
@@ -132,10 +134,16 @@ def test_json_is_read_with_every_rank_of_a_process(tmp_path: Path) -> None:
     assert read(tmp_path, json.dumps(full)).ranks_per_host == {"a": 2, "b": 2}
 
 
-def test_json_with_cpu_time_is_read(tmp_path: Path) -> None:
-    """With option -C the time stands under another key."""
+def test_times_of_the_host_give_no_latency(tmp_path: Path) -> None:
+    """With option -C the time is the host's, under another name; bandwidths stand as ever."""
+    hosted = replace(READ[0], time_us=math.inf)
+    found = read(tmp_path, START + ranks(*FOUR) + HEADER.replace(" time ", " cputime ") + ROWS)
+    assert found.rows == (hosted, replace(READ[1], time_us=math.inf))
+    assert latency_assumed(found).startswith("the times are the host's (-C), which tell no latency: 3 us inside")
+    device = catalog_devices()["a100-80gb"]
+    assert cluster_from_nccltests(found, name="c", device=device).nodes[0].intra_latency_us == 3.0
     side = {"cpu_time": 12.0, "alg_bw": 0.09, "bus_bw": 0.13, "nwrong": 0}
-    assert read(tmp_path, json.dumps(report(results=[row_json(1024, 0, 0, out_of_place=side)]))).rows == READ[:1]
+    assert read(tmp_path, json.dumps(report(results=[row_json(1024, 0, 0, out_of_place=side)]))).rows == (hosted,)
 
 
 @pytest.mark.parametrize(

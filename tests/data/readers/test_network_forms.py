@@ -108,6 +108,43 @@ def test_several_runs_are_one_cluster(tmp_path: Path) -> None:
         read(tmp_path, PLAIN + other)
 
 
+HEAD = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20"
+
+
+def test_an_aborted_run_is_refused(tmp_path: Path) -> None:
+    """Sizes end before those that the head announces, unless memory cut them; rounding to ranks is no end."""
+    text = run({"a": 3}, [(1024, 20.0, 0.1), (2**20, 80.0, 40.0)]).replace("# nThread 1", HEAD)
+    with pytest.raises(DataError, match="ends at 1048576 bytes, expected messages up to 8589934592 as its head says"):
+        read(tmp_path, text)
+    assert read(tmp_path, text + "# Reducing maxBytes to 1500000 due to memory limitation\n").rows[-1].size == 2**20
+    for head, last in ((HEAD, 8589934584), (HEAD.replace("2(factor)", "1048576(bytes)"), 2**33 - 2**20)):
+        whole = run({"a": 3}, [(1024, 20.0, 0.1), (last, 8e4, 100.0)]).replace("# nThread 1", head)
+        assert read(tmp_path, whole).rows[-1].size == last
+
+
+def test_runs_of_other_hosts_are_refused(tmp_path: Path) -> None:
+    """Pairs of hosts in turn, and a run that every host started by itself, without MPI."""
+    rows = [(1024, 60.0, 0.1), (2**30, 9000.0, 100.0)]
+    with pytest.raises(
+        DataError, match=r"has runs over \['a', 'b'\] and over \['a', 'c'\], expected those of the same"
+    ):
+        read(tmp_path, run({"a": 2, "b": 2}, rows) + run({"a": 2, "c": 2}, rows))
+    one, other = (run({host: 2}, rows) for host in "ab")
+    with pytest.raises(DataError, match=r"has rank 0 on a and on b, expected one run \(nccl-tests without MPI"):
+        read(tmp_path, one.partition(HEADER)[0] + other)
+
+
+def test_hosts_with_few_ranks_tell_nothing_of_all_cards(tmp_path: Path) -> None:
+    """One rank a host keeps one card busy, so the cards of eight devices must be stated."""
+    device = catalog_devices()["h100-80gb"]
+    found = read(tmp_path, run({"a": 1, "b": 1}, [(1024, 60.0, 0.1), (2**30, 9000.0, 48.0)]))
+    stated: dict[str, Any] = {"gpus_per_node": 8, "intra_bandwidth_gbps": 3600.0}
+    with pytest.raises(DataError, match=r"c: hosts have \[1\] ranks of 8 devices, .* expected nic_bandwidth_gbps"):
+        cluster_from_nccltests(found, name="c", device=device, **stated)
+    cluster = cluster_from_nccltests(found, name="c", device=device, nic_bandwidth_gbps=3200.0, **stated)
+    assert (cluster.network.bandwidth_gbps, cluster.nodes[0].nic_bandwidth_gbps) == (384.0, 3200.0)
+
+
 MATRIX = (
     "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n           0         1\n 0       N/A     26.34\n"
     " 1     25.35       N/A\nSUM device_to_device_memcpy_read_ce 51.69\n"
@@ -122,6 +159,9 @@ def test_text_of_nvbandwidth(tmp_path: Path, before: str, prefix: str) -> None:
     path.write_text("".join(f"{prefix}{line}\n" for line in (before + MATRIX).splitlines()))
     found = read_nvbandwidth(path)
     assert (found.test, found.rows) == ("device_to_device_memcpy_read_ce", ((0.0, 26.34), (25.35, 0.0)))
+    path.write_text(2 * (before + MATRIX))
+    with pytest.raises(DataError, match="has the matrix of device_to_device_memcpy_read_ce 2 times, expected one run"):
+        read_nvbandwidth(path)
     path.write_text((before + MATRIX).replace("->", "<-"))
     assert read_nvbandwidth(path).rows == ((0.0, 25.35), (26.34, 0.0))
 
@@ -153,13 +193,14 @@ def test_devices_without_peer_access_are_named(tmp_path: Path) -> None:
         ("gh200-96gb", "PIX", 504.0),
         ("a100-80gb", "NV12", 2400.0),
         ("b200-180gb", "NV18", 7200.0),
+        ("{name: rtx-a6000, memory_gib: 48, peak_tflops: {bf16: 155}, memory_bandwidth_gbytes: 768}", "NV4", 450.0),
     ],
 )
 def test_rates_are_of_the_cards_generation(tmp_path: Path, device: str, kind: str, gbps: float) -> None:
     """PCI Express 3.0, 4.0 and 5.0, and NVLink by its generation."""
     path = tmp_path / "topo.txt"
     path.write_text(f"\tGPU0\tGPU1\nGPU0\t X \t{kind}\nGPU1\t{kind}\t X \n")
-    found = cluster_from_topology(read_topology(path), name="n", device=catalog_devices()[device])
+    found = cluster_from_topology(read_topology(path), name="n", device=load_device(device, "--device"))
     assert found.nodes[0].intra_bandwidth_gbps == pytest.approx(gbps)
 
 

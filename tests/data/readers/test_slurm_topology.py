@@ -17,6 +17,7 @@ BLOCK_YAML = (
     "- topology: b\n  block:\n    block_sizes: [2]\n    blocks:\n      - block: b1\n        nodes: n[00-01]\n"
     "      - block: b2\n        nodes: n[02-03]\n"
 )
+DEFAULT_BLOCK = BLOCK_YAML.replace("block:\n", "cluster_default: true\n  block:\n", 1)
 WANTED = {"s1": ["n0", "n1"], "s2": ["n2", "n3", "m"]}
 OF_BLOCKS = {"b1": ["n00", "n01"], "b2": ["n02", "n03"]}
 
@@ -28,6 +29,13 @@ OF_BLOCKS = {"b1": ["n00", "n01"], "b2": ["n02", "n03"]}
         ("topology.conf", BLOCKS, OF_BLOCKS),
         ("topology.yaml", TREE_YAML, WANTED),
         ("topology.yaml", BLOCK_YAML, OF_BLOCKS),
+        ("topology.conf", 'BlockName=b1 \\\n  Nodes="n[00-01]"\nBlockName=b2 Nodes=n[02-03]\n', OF_BLOCKS),
+        (
+            "topology.yaml",
+            TREE_YAML.replace("default: true", "default: false") + "- topology: f\n  flat: true\n",
+            WANTED,
+        ),
+        ("topology.yaml", TREE_YAML.replace("default: true", "default: false") + DEFAULT_BLOCK, OF_BLOCKS),
     ],
 )
 def test_racks_are_leaf_switches_and_blocks(tmp_path: Path, name: str, text: str, wanted: dict[str, list[str]]) -> None:
@@ -41,6 +49,7 @@ def test_racks_are_leaf_switches_and_blocks(tmp_path: Path, name: str, text: str
     [
         ("SwitchName=top Switches=a\n", "names no switch and no block with nodes"),
         ("SwitchName=a Nodes=n[0-1]\nSwitchName=b Nodes=n1\n", "n1 lies behind a and b"),
+        ("SwitchName=a Nodes=n0\nSwitchName=a Nodes=n1\n", "a has nodes twice, expected one line of each"),
         ("SwitchName=a Nodes=n[0-x]\n", "expected numbers and ranges"),
         ("SwitchName=a Nodes=n[0-9999999]\n", "expected numbers and ranges"),
     ],
@@ -55,3 +64,16 @@ def test_wrong_files_are_one_line(tmp_path: Path, text: str, words: str) -> None
 def test_short_forms_of_hosts() -> None:
     """Zeros before numbers stay, and names may go on behind the bracket."""
     assert hosts_of("a[8-10]x,b") == ["a8x", "a9x", "a10x", "b"]
+    assert hosts_of("r[1-2]n[0-1],c") == ["r1n0", "r1n1", "r2n0", "r2n1", "c"]
+    assert hosts_of("switch.1.[1-2]") == ["switch.1.1", "switch.1.2"]
+
+
+def test_yaml_with_a_list_or_a_default_without_nodes_is_one_line(tmp_path: Path) -> None:
+    """A list of nodes is not Slurm's form; where the default is flat, other topologies do not speak for the cluster."""
+    path = tmp_path / "topology.yaml"
+    path.write_text("- topology: t\n  block:\n    blocks: [{block: b1, nodes: [n0, n1]}]\n")
+    with pytest.raises(DataError, match=r"b1 has nodes \['n0', 'n1'\], expected Slurm's short form"):
+        read_slurm_topology(path)
+    path.write_text(BLOCK_YAML + "- {topology: f, cluster_default: true, flat: true}\n")
+    with pytest.raises(DataError, match="names no switch and no block with nodes"):
+        read_slurm_topology(path)
