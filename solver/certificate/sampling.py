@@ -13,7 +13,7 @@ and a candidate that is said to be infeasible by any plan that breaks no rule. F
 - placements in the order of the nodes, stage by stage or replica by replica, that of the plan under examination in
   both orders, and random ones (3);
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
-  exchanged tensor groups, and where it ends over further strategies on exchanged groups (4);
+  exchanged tensor groups or whole stages, and where it ends over further strategies on exchanged groups (4);
 - where replicas divide the batch unevenly, placements of replicas on one type of device each, with micro-batches that
   let all end together, (6), and some near, (7).
 
@@ -108,6 +108,13 @@ Recompute = tuple[str, ...]
 def every_order(count: int) -> Ints:
     """All orders of so many things, one a row."""
     return np.array(list(permutations(range(count))))
+
+
+def _exchange(count: int, pp: int, x: int, y: int) -> Ints:
+    """The order of so many blocks of which those of two stages change places."""
+    order = np.arange(count).reshape(pp, -1)
+    order[[x, y]] = order[[y, x]]
+    return order.ravel()
 
 
 @dataclass
@@ -405,7 +412,7 @@ class _Sampler:
         return False
 
     def _exchanged(self, best: Best) -> tuple[Ints, bytes]:
-        """The placement with two blocks exchanged, or all orders of its groups where they are few, and their name."""
+        """The placement with two blocks or stages exchanged, or all orders of few groups, and their name."""
         groups = best.devices.reshape(-1, best.choice.block)
         count, name = len(groups), b""
         if math.factorial(min(count, 20)) <= MOST_ORDERS:
@@ -417,6 +424,9 @@ class _Sampler:
             pairs = np.array([self._rng.choice(count, 2, replace=False) for _ in range(min(most, count**2))])
             orders = np.tile(np.arange(count), (len(pairs), 1))
             orders[np.arange(len(pairs))[:, None], pairs] = pairs[:, ::-1]
+            # What a stage shares with the stages beside it no exchange of two blocks may keep.
+            stages = list(islice(combinations(range(best.choice.pp), 2), max(most - len(pairs), 0)))
+            orders = np.vstack([orders, *(_exchange(count, best.choice.pp, *pair) for pair in stages)])
         moved = of_types(self._case, best.choice, groups[orders].reshape(-1, *best.devices.shape))
         return moved, name
 

@@ -18,11 +18,12 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds import candidate_bounds
+from taut.solver.bounds import rack_cases as rack_case_bounds
 from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.node_parts import Kind, NodeParts, Packing, kinds_of, node_parts
-from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
+from taut.solver.bounds.rack_cases import _Hop, least_of_cases, rack_cases
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
@@ -247,3 +248,14 @@ def test_a_certificate_by_parts_holds_and_a_planted_bug_is_refused(monkeypatch: 
             patched.setattr(candidate_bounds, "node_parts", changed(change))
             false = [made(seed) for seed in (4, 10, 16)]
         assert any(not verify_document(each).holds for each in false)
+
+
+def test_a_bug_that_search_and_check_share_is_refused_by_exchanged_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hops between nodes count half as much again: what undercuts the bound has two whole stages in other places."""
+    planning, choice = of_experts(2, *SHAPES[2])
+    hop = rack_case_bounds._hop
+    monkeypatch.setattr(rack_case_bounds, "_hop", lambda *given: _Hop(*(1.5 * each for each in hop(*given))))
+    limits = Limits(work_limit=30, workers=1)
+    document = json.loads(json.dumps(plan_document(planning, search(planning, limits), limits)))
+    assert document["certificate"]["lower_bound_s"] > optimum(planning, choice, *SHAPES[2][:2]) * 1.02
+    assert "sampled plan" in str(verify_document(document).faults)
