@@ -180,10 +180,10 @@ def lines_of(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: fl
     upper = np.full(given.num_chunks, given.num_layers)
     upper[: len(case) - 1] = lower[: len(case) - 1]
     each = np.repeat(single[:, -2:-1], given.num_chunks, axis=1)
-    return Lines(none, each, cut, lower, upper, _passing(given, case))
+    return Lines(none, each, cut, lower, upper, passing_bytes(given, case))
 
 
-def _passing(given: ChunkProblem, case: tuple[int, ...]) -> Floats:
+def passing_bytes(given: ChunkProblem, case: tuple[int, ...]) -> Floats:
     """Bytes (9) of every device in a case beyond what all devices have, (p,)."""
     chunks, beyond = given.num_chunks, given.num_layers - given.num_chunks + 1
     found, losses = np.zeros((len(given.moments), chunks)), np.zeros(chunks)
@@ -191,7 +191,7 @@ def _passing(given: ChunkProblem, case: tuple[int, ...]) -> Floats:
         behind = 1 + sum(case[:c])
         known = [*range(c == 0), *range(behind, behind + sum(case[c : c + 1])), *range(-(c == chunks - 1), 0)]
         others = given.moments[:, max(c, behind) : beyond + c]
-        least = others.min(axis=1, initial=np.inf) if c >= len(case) and others.size else 0.0
+        least = others.min(axis=1, initial=np.inf) if c >= max(len(case), 1) and others.size else 0.0
         found[:, c] = np.maximum(given.moments[:, known].max(axis=1, initial=0.0), least)
         losses[c] = given.losses[c : beyond + c].sum()
     # The chunk with the head begins with the first of the layers that it is known to have, or before.
@@ -211,7 +211,7 @@ def _unlike(given: ChunkProblem, until: Floats, cut: float) -> Lines:
     none[:, -1] += until[:, -1] - until[:, -2] - one
     beyond[:, 1:-1] = until[:, 1:-1] - none[:, :1] - one[:, None] * np.arange(1, size)
     each = np.repeat(one[:, None], chunks, axis=1)
-    return Lines(none, each, cut, np.ones(chunks, np.int64), np.full(chunks, size), _passing(given, ()), beyond)
+    return Lines(none, each, cut, np.ones(chunks, np.int64), np.full(chunks, size), passing_bytes(given, ()), beyond)
 
 
 def beyond_one(single: Any, case: tuple[int, ...], chunks: int) -> tuple[Any, Ints]:
