@@ -12,12 +12,15 @@ The stages are the devices of its pipelines.
     last pass of the device in any pipeline, in that of (1) too.
 (3) A tied embedding is exchanged after the last pass of device 0, with which interleaved 1F1B ends: between nodes where
     a confined stage 0 fills its nodes. The exchange stands for the reduction of device 0 where that takes less.
-(4) Each case is a division into chunks with a bound of its own, and the least bound of the cases bounds the candidate
-    (``taut.solver.search.rack_trees`` grows the trees that prove them).
+(4) If all pp - 1 hops are between nodes or racks, and so is the one from the last device to the first, if any, every
+    transfer takes :math:`\delta` seconds more: then makespans know it too.
+(5) Each case is a division into chunks with a bound of its own, and the least bound of the cases bounds the candidate
+    (``taut.solver.search.rack_trees`` grows the trees that prove them). Where there are few divisions those of each
+    case are priced instead (``taut.solver.order_priced.stated``).
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +42,7 @@ from taut.solver.bounds.rack_cases import (
     rings_across_nodes,
     share_nodes,
 )
+from taut.solver.order_priced.stated import number_of, stated_seconds
 from taut.solver.order_priced.witness import rederived
 
 
@@ -71,10 +75,17 @@ class ChunkRacks:
         hops, exchange = int(self.crossings[confined]), self.exchange[back]
         if exchange <= self.given.rings[0] * self.given.loads[0, -1] / len(self.given.counts):
             exchange = 0.0
-        links = SlowLinks(hops=hops, seconds=self.hop, back=back, exchange=exchange)
-        return replace(
-            self.given, slow=links._replace(spanning=confined, ring=float(self.ring[confined])) if spans else links
-        )
+        links, edge = SlowLinks(hops=hops, seconds=self.hop, back=back, exchange=exchange), self.given.edge
+        if hops == len(self.given.counts) - 1 and (back or not self._returns):
+            links, edge = SlowLinks(exchange=exchange), edge + self.hop
+        if spans:
+            links = links._replace(spanning=confined, ring=float(self.ring[confined]))
+        return replace(self.given, slow=links, edge=edge)
+
+    @property
+    def _returns(self) -> bool:
+        """Whether some chunk's next one lies neither on its device nor on one beside it."""
+        return bool((np.abs(np.diff(self.given.order.device)) > 1).any())
 
 
 def chunk_racks(
@@ -98,6 +109,33 @@ def chunk_racks(
     given = chunked(problem, candidate, best, margin=margin)
     hop, ring = _hop(problem, candidate, best, rack), _ring(problem, candidate, best, rack, given)
     return ChunkRacks(given, crossings(problem, candidate, rack), hop, np.full(candidate.pp, ring))
+
+
+class Listed(NamedTuple):
+    """The seconds of all divisions priced in each case, their witness, and the case with the least."""
+
+    seconds: float
+    witness: dict[str, Any]
+    case: ChunkProblem
+
+
+def listed_in_cases(racks: ChunkRacks, limit: float, beyond: float) -> Listed | None:
+    """
+    All divisions priced in each case up to a limit.
+
+    None where some case says no more than seconds ``beyond``, which are known.
+    """
+    if not racks.crossings.any():
+        return None
+    every = [racks.case(racks.most, spans=False), *(racks.case(p, spans=True) for p in range(racks.most))]
+    bounds = list[float]()
+    for given in every:
+        bounds.append(stated_seconds(given, limit)[0])
+        if bounds[-1] <= beyond:
+            return None
+    rest, *spanning = ({"stated": number_of(given), "limit_s": limit} for given in every)
+    least = int(np.argmin(bounds))
+    return Listed(bounds[least], {"racks": spanning, "rest": rest}, every[least])
 
 
 def least_exchange(

@@ -16,12 +16,11 @@ to J' take the place of the tree, if they bound as much within ``MOST_GROWN`` br
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from taut.formulations.order_division import NO_SLOW_LINKS, ChunkProblem
+from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.order_priced.layer_bounds import linear_paths
@@ -53,7 +52,7 @@ class RackTrees:
     @property
     def given(self) -> ChunkProblem:
         """The problem of the case in which the best division was found, with its classes, at the best links."""
-        return replace(self._best.given, slow=NO_SLOW_LINKS)
+        return next(racks.given for row, racks in zip(self.rows, self._racks, strict=True) if self._best in row)
 
     @property
     def _best(self) -> LayerTree:

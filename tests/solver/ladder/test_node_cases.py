@@ -19,7 +19,8 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import rack_cases, share_nodes, solved_case
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, rederived_by_racks
+from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, listed_in_cases, rederived_by_racks
+from taut.solver.order_priced.stated import number_of, stated_seconds
 from taut.solver.result import Limits
 from taut.solver.search import order_refinement
 from taut.solver.search.rack_trees import rack_trees
@@ -72,6 +73,9 @@ def check(seed: int, change: Callable[[ChunkRacks], ChunkRacks] = lambda nodes: 
         assert trees.seconds * (1 - 1e-9) <= optimum, f"above the optimum: {seed}"
         derived = rederived_by_racks(nodes, json.loads(json.dumps(trees.witness())))
         assert derived == pytest.approx(trees.seconds, rel=1e-8)
+    if number_of(nodes.given) and (listed := listed_in_cases(nodes, 1.5 * optimum, 0.0)):
+        assert listed.seconds <= optimum * ROUNDING, f"a list above the optimum: {seed}"
+        assert rederived_by_racks(nodes, json.loads(json.dumps(listed.witness))) == listed.seconds
     return shares
 
 
@@ -142,6 +146,23 @@ def test_a_planted_bug_shows(planted: str) -> None:
     with pytest.raises(AssertionError, match="above the optimum"):
         for seed in range(40):
             check(seed, PLANTED[planted])
+
+
+def test_listed_divisions_of_all_cases_prove_more() -> None:
+    """Of 60 instances the list of every case is no less than the list at the best links, more in some, and optimal."""
+    told, plain = list[float](), list[float]()
+    for seed in range(60):
+        planning, choice, _ = racked_problem(seed, SHAPES)
+        nodes = chunk_racks(planning, choice, BestLinks(planning.links, planning.rings))
+        optimum = enumerate_candidate(planning, choice).seconds
+        if nodes is None or not number_of(nodes.given) or not np.isfinite(optimum):
+            continue
+        plain.append(stated_seconds(nodes.given, 2 * optimum)[0] / optimum)
+        if listed := listed_in_cases(nodes, 2 * optimum, plain[-1] * optimum):
+            told.append(listed.seconds / optimum)
+            assert plain[-1] * (1 - 1e-9) <= told[-1] <= ROUNDING
+    assert len(plain) > 30
+    assert sum(share > 0.999 for share in told) >= 3
 
 
 def test_rings_of_experts_show(monkeypatch: pytest.MonkeyPatch) -> None:
