@@ -344,7 +344,7 @@ def chunk_problem(
         updated = optimized_parameters(tables, candidate)[0, -1]
         optimizer, constant = 0.0, optimizer * float(updated) / candidate.pp
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-    moments, closing = momentary(tables, memory, allowed)
+    moments, closing = momentary(tables, memory, candidate, allowed)
     return ChunkProblem(
         order=order,
         micro_batches=candidate.num_micro_batches,

@@ -75,7 +75,7 @@ from taut.data.units import KIB, MOST_BYTES, SATURATED_BYTES
 from taut.errors import FormulationError
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.muon import Matrices, least_matrices, matrix_memory
-from taut.formulations.mechanisms.shards import shard_memory
+from taut.formulations.mechanisms.shards import shard_memory, unsummed_bytes
 from taut.formulations.schedules.orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate, OrderKey
 from taut.formulations.tables.stage_tables import StageTables
@@ -287,18 +287,24 @@ def least_passing(every: Sequence[StageTables], memory: MemoryModel, allowed: li
     return [float(found) for found in (most.min(axis=0) * each).sum(axis=1)]
 
 
-def momentary(tables: StageTables, memory: MemoryModel, allowed: list[int]) -> tuple[Floats, Floats]:
+def momentary(
+    tables: StageTables, memory: MemoryModel, candidate: Candidate, allowed: list[int]
+) -> tuple[Floats, Floats]:
     """
     Bytes of every layer of which a device has the most of its layers', (3) and (12), (figures, L).
 
-    The last figure is of gradients. With the head, whose bytes are gone by then, they are those of a range from a layer
-    on, (L,).
+    The last figure is of gradients, those of weights that await their sum included. With the head, whose bytes are gone
+    by then, they are those of a range from a layer on, (L,).
     """
     stand_in, workspace = memory.held_parameter_bytes.weight * memory.coefficient("gradients"), tables.workspace
     coefficients = [memory.coefficient(name) for name in ("workspace", "buffers")] + [stand_in] * len(tables.cached)
-    figures = np.stack((workspace[allowed].min(axis=0), tables.buffers, *tables.cached, tables.backward))
-    each = np.array([*coefficients, coefficients[0]])[:, None] * np.diagonal(figures, 1, 1, 2)
-    return np.asarray(each), np.asarray(coefficients[0] * tables.backward[:-1, -1])
+    late = coefficients[0] * tables.backward
+    if tables.matrices is None:
+        unsummed = unsummed_bytes(tables.largest, memory.held_parameter_bytes, candidate)
+        late = late + memory.coefficient("gradients") * unsummed
+    figures = np.stack((workspace[allowed].min(axis=0), tables.buffers, *tables.cached))
+    each = np.array(coefficients)[:, None] * np.diagonal(figures, 1, 1, 2)
+    return np.vstack((each, np.diagonal(late, 1))), np.asarray(late[:-1, -1])
 
 
 def bytes_of_each(memory: MemoryModel, candidate: Candidate) -> Floats:

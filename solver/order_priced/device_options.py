@@ -7,8 +7,9 @@ Data: the least figures of a chunk by its layers.
 
 An option is a triple (s, n, r) that keeps
 
-(1) :math:`\sum_k (\text{beside}_k + q_k a_k) + \text{always} \le \text{budget}` for every count q
-    of micro-batches in flight that the order goes through, and
+(1) :math:`\sum_k (\text{beside}_k + q_k a_k) + \text{always} + \text{moment}_d \le \text{budget}` for every count q
+    of micro-batches in flight that the order goes through, where :math:`\text{moment}_d` is what the device holds for a
+    moment in every division, beyond what all devices do (``taut.solver.order_priced.layer_bounds`` (9)), and
 (2) the seconds of the device's own passes on its path (``taut.solver.order_priced.critical_paths`` (1)) are at most
     ``longest``.
 (3) Dominance: an option is left out where another with the same s and n recomputes less in one chunk and is slower in
@@ -62,6 +63,7 @@ from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
+from taut.solver.order_priced.layer_bounds import passing_bytes
 from taut.solver.order_priced.pricing import ChunkCosts, room
 
 MOST_OPTIONS = 2_000_000
@@ -330,9 +332,9 @@ class RangeMinima:
         """
         Options of a device (``taut.solver.order_priced.device_options``), or None if more than ``most`` have a start.
 
-        ``device``: number of the device; ``longest``: seconds (5); ``room``: budget of (4) less what a device always
-        holds, in bytes; ``most``: number of them with one start beyond which the enumeration ends; ``layers``: layers
-        of the device at most.
+        ``device``: number of the device; ``longest``: seconds (5); ``room``: budget of (1) less what the device
+        always holds, in bytes; ``most``: number of them with one start beyond which the enumeration ends; ``layers``:
+        layers of the device at most.
         """
         parts, counts = list[Ints16](), np.zeros(self.last_start + 2, np.int64)
         for start in self.starts(device):
@@ -449,10 +451,11 @@ class DeviceChain:
     def _enumerated(self) -> list[DeviceOptions] | None:
         """Options of every device, None where they are too many."""
         longest = (self.limit - self.given.constant) * (1 + ROUNDING)
-        left, most = room(self.given), MOST_OPTIONS if self._pairs <= MOST_OPTIONS else MOST_WITHIN
+        left = room(self.given) - passing_bytes(self.given, ())
+        most = MOST_OPTIONS if self._pairs <= MOST_OPTIONS else MOST_WITHIN
         found = []
         for d, path in enumerate(self.paths):
-            options = self.minima.options(d, path, longest, left, most, self._most(d))
+            options = self.minima.options(d, path, longest, float(left[d]), most, self._most(d))
             if options is None:
                 return None
             found.append(options)
