@@ -1,6 +1,6 @@
 """What devices can take of a division: bounds against all divisions, by hand, and against what memory lacks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -11,10 +11,10 @@ from taut.data.stack import SCHEDULES
 from taut.data.units import KIB
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
-from taut.formulations.tables.memory import device_memory
+from taut.formulations.tables.memory import DeviceMemory, device_memory
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.order_priced import device_options
+from taut.solver.order_priced import device_options, layer_bounds
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.capacity import capacity_bound, is_lower_bound, is_too_small, missing_memory
 from taut.solver.order_priced.device_options import DeviceChain
@@ -147,8 +147,8 @@ def test_more_memory_changes_options_alone() -> None:
     assert grown > 0
 
 
-def with_late_gradients(seed: int) -> Iterator[tuple[Callable[[Division], int], ChunkProblem]]:
-    """Pipelines under ZeRO-2, each with what a division needs and the least budget that holds some division."""
+def with_late_gradients(seed: int) -> Iterator[tuple[DeviceMemory, ChunkProblem]]:
+    """Pipelines under ZeRO-2, each with its bytes and the least budget that holds some division."""
     drawn = random_problem(seed)
     kinds = {"schedules": ["zb-v", "interleaved-1f1b", "zb-h1"], "recompute": ["none"], "zero": [2], "fixed": {}}
     planning = replace(drawn, space=drawn.space.model_copy(update=kinds), latency_model="step")
@@ -158,17 +158,14 @@ def with_late_gradients(seed: int) -> Iterator[tuple[Callable[[Division], int], 
             held = device_memory(planning, choice)
             if every := list(divisions(given)):
                 least = min(max(held.bytes_of(*division.ranges)) for division in every)
-                yield (
-                    lambda division, held=held: max(held.bytes_of(*division.ranges)),
-                    replace(given, budget=float(-(-least // KIB) * KIB)),
-                )
+                yield held, replace(given, budget=float(-(-least // KIB) * KIB))
 
 
 def left_out(seeds: range) -> int:
     """Divisions that only bytes for a moment leave out, none of which may fit."""
     found = 0
     for seed in seeds:
-        for needs, given in with_late_gradients(seed):
+        for held, given in with_late_gradients(seed):
             devices = DeviceChain(given, np.inf)
             if not (devices.is_enumerable and devices.has_alike_layers):
                 continue
@@ -176,7 +173,9 @@ def left_out(seeds: range) -> int:
             before = DeviceChain(without, np.inf)
             for division in divisions(given):
                 if before.contains(division) and not devices.contains(division):
-                    assert needs(division) > given.budget, f"a division that fits is left out: {seed}"
+                    assert max(held.bytes_of(*division.ranges)) > given.budget, (
+                        f"a division that fits is left out: {seed}"
+                    )
                     found += 1
     return found
 
@@ -188,7 +187,7 @@ def test_gradients_that_await_their_sum_leave_out_what_does_not_fit() -> None:
 
 def test_too_many_bytes_for_a_moment_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """With these bytes doubled some division that fits is left out."""
-    old = device_options.passing_bytes
+    old = layer_bounds.passing_bytes
     monkeypatch.setattr(device_options, "passing_bytes", lambda *given: 2 * old(*given))
     with pytest.raises(AssertionError, match="that fits is left out"):
         left_out(range(20, 32))
