@@ -29,6 +29,7 @@ from taut.formulations.gradient_reductions import least_reduction
 from taut.formulations.order_division import ChunkProblem, SlowLinks
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
 from taut.formulations.terms import gradient_bytes, reductions_of
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.least_hops import least_edges
@@ -112,11 +113,12 @@ def chunk_racks(
 
 
 class Listed(NamedTuple):
-    """The seconds of all divisions priced in each case, their witness, and the case with the least."""
+    """Seconds of all divisions priced in each case, their witness, and the case with the least, with its divisions."""
 
     seconds: float
     witness: dict[str, Any]
     case: ChunkProblem
+    divisions: tuple[Division, ...]
 
 
 def listed_in_cases(racks: ChunkRacks, limit: float, beyond: float) -> Listed | None:
@@ -128,14 +130,14 @@ def listed_in_cases(racks: ChunkRacks, limit: float, beyond: float) -> Listed | 
     if not racks.crossings.any():
         return None
     every = [racks.case(racks.most, spans=False), *(racks.case(p, spans=True) for p in range(racks.most))]
-    bounds = list[float]()
+    found = list[tuple[float, tuple[Division, ...]]]()
     for given in every:
-        bounds.append(stated_seconds(given, limit)[0])
-        if bounds[-1] <= beyond:
+        found.append(stated_seconds(given, limit))
+        if found[-1][0] <= beyond:
             return None
     rest, *spanning = ({"stated": number_of(given), "limit_s": limit} for given in every)
-    least = int(np.argmin(bounds))
-    return Listed(bounds[least], {"racks": spanning, "rest": rest}, every[least])
+    least = min(range(len(every)), key=lambda k: found[k][0])
+    return Listed(found[least][0], {"racks": spanning, "rest": rest}, every[least], found[least][1])
 
 
 def least_exchange(

@@ -42,7 +42,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.ladder.chunk_racks import listed_in_cases
+from taut.solver.ladder.chunk_racks import Listed, listed_in_cases
 from taut.solver.ladder.chunk_types import chunk_cases, most_within, of_cases
 from taut.solver.ladder.computations import Evaluation, order
 from taut.solver.ladder.dominance import dominates_in_cases, dominates_under_an_order, inherited, likely_dominating
@@ -390,18 +390,18 @@ class OrderRefining:
             bound.witness = {"stated": number_of(tree.given), "limit_s": limit}
         given = tree.given
         if bound.lower_bound < self._enough and (told := self._list_cases(bound, limit)):
-            given, divisions = told, stated_seconds(told, limit)[1]
+            given, divisions = told.case, told.divisions
         if divisions and bound.lower_bound < self._best.seconds:
             self._draft(bound, at, given, divisions[:1])
         return at.draft is not None or at.division is not None
 
-    def _list_cases(self, bound: CandidateBound, limit: float) -> ChunkProblem | None:
-        """Price all divisions in each case of nodes or racks; returns the case with the least bound."""
+    def _list_cases(self, bound: CandidateBound, limit: float) -> Listed | None:
+        """Price all divisions in each case of nodes or racks, and take the bound where it is larger."""
         cases = chunk_cases(self._problem, bound.candidate, self._ladder.links) if self._apart else []
         if len(cases) != 1 or (listed := listed_in_cases(cases[0], limit, bound.lower_bound)) is None:
             return None
         bound.lower_bound, bound.source, bound.witness = listed.seconds, Source.ORDER, listed.witness
-        return listed.case
+        return listed
 
     def _bound_anew(self, bound: CandidateBound, at: Standing) -> bool:
         """Bound an order within the limit of a better plan, if there is one; returns whether it has branches."""
