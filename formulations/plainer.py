@@ -9,16 +9,21 @@ ranks in the plan,
 (2) ``no-context-ranks``: c = 1; for sequences below ``LONG`` tokens;
 (3) ``at-most-N-chunks``: v' <= N with :math:`N = \lfloor v / 2 \rfloor \ge 2`;
 (4) ``no-interleaving``: v' = 1;
-(5) ``seen``: fields and recompute are within the runs of the calibration (``taut.formulations.runs``).
+(5) ``seen``: fields and recompute are within the runs of the calibration (``taut.formulations.runs``);
+(6) ``fastest``: none, of the fastest plan found where a plainer one has taken its place
+    (``taut.solver.search.plainer``).
 
 (2) to (5) keep candidates of the space as they are; where each stage chooses its recompute (5) is the space with the
 kinds that were seen. (1) is the space with these forms alone, which have no empty ends
 (``taut.formulations.mechanisms.empty_ends``). All plans of a candidate of either are plans of one candidate of the
-whole space: itself, or the one that is like it but for empty ends, (6). They cost the same there, or less where passes
+whole space: itself, or the one that is like it but for empty ends, (7). They cost the same there, or less where passes
 gather weights, as embedding and head are then gathered apart from the layer beside them (``taut.formulations.sharding``
 (2)). So
 
-(7) a lower bound on the candidate of the whole space is one on the candidate of the restriction.
+(8) a lower bound on the candidate of the whole space is one on the candidate of the restriction.
+
+A plan is plainer than another that misses more of these restrictions; of two that miss as many, the one of fewer
+chunks, (9).
 """
 
 import re
@@ -39,6 +44,7 @@ from taut.formulations.strategy import Division, Strategy, stages_of_parts
 LONG = 16_384
 """Tokens of a sequence from which on context ranks are what people run."""
 EVEN, NO_CONTEXTS, NO_INTERLEAVING, SEEN = "even-stages", "no-context-ranks", "no-interleaving", "seen"
+FASTEST = "fastest"
 LIKE_RUNS = "like a run that was measured"
 EVEN_FORMS: tuple[Form, ...] = ("even", "with-ends")
 _AT_MOST = re.compile(r"at-most-([1-9][0-9]{0,3})-chunks")
@@ -57,7 +63,7 @@ class Restriction:
 
 def restriction_of(name: str, calibration: Calibration | None = None) -> Restriction | None:
     """
-    The restriction with a name, (1) to (5), of the ``calibration``'s runs in (5); None if there is none.
+    The restriction with a name, (1) to (6), of the ``calibration``'s runs in (5); None if there is none.
 
     Examples
     --------
@@ -66,6 +72,8 @@ def restriction_of(name: str, calibration: Calibration | None = None) -> Restric
     """
     if name == EVEN:
         return Restriction(name, "with even stages", lambda candidate: True, is_even=True)
+    if name == FASTEST:
+        return Restriction(name, "of all that were found", lambda candidate: True)
     if name == NO_CONTEXTS:
         return Restriction(name, "without context ranks", lambda candidate: candidate.cp == 1)
     if name == NO_INTERLEAVING:
@@ -90,6 +98,11 @@ def restrictions_on(problem: PlanningProblem, strategy: Strategy) -> Iterator[Re
         restriction = restriction_of(name, problem.calibration)
         if restriction is not None and not meets(problem, restriction, strategy):
             yield restriction
+
+
+def plainness(problem: PlanningProblem, strategy: Strategy) -> tuple[int, int]:
+    """What a plainer plan has less of, (9): restrictions that it does not meet, then chunks a device."""
+    return len([*restrictions_on(problem, strategy)]), strategy.candidate.vpp
 
 
 def meets(problem: PlanningProblem, restriction: Restriction, strategy: Strategy) -> bool:
@@ -126,12 +139,12 @@ def _with_space(problem: PlanningProblem, **changed: object) -> PlanningProblem:
 
 
 def wider(candidate: Candidate, whole: Container[Candidate]) -> Candidate:
-    """The candidate of the whole space that has all plans of a candidate of a restriction, (6)."""
+    """The candidate of the whole space that has all plans of a candidate of a restriction, (7)."""
     return candidate if candidate in whole else candidate.changed(empty_ends=True)
 
 
 def widened(strategy: Strategy, whole: Container[Candidate]) -> Strategy:
-    """A plan of a restriction as the plan of the whole space that it is, (6)."""
+    """A plan of a restriction as the plan of the whole space that it is, (7)."""
     candidate = wider(strategy.candidate, whole)
     stages = stages_of_parts(candidate, strategy.layer_stages)
     return replace(strategy, candidate=candidate, division=Division(stages, strategy.recompute))

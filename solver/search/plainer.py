@@ -1,6 +1,8 @@
 r"""
 Near-ties: the best plans that are plainer to run than the best plan, or like runs that were measured, with bounds.
 
+One of them that costs no more than the prices can tell takes the place of the best plan.
+
 Let J be the seconds of the best plan, and :math:`b_c` the bound that its search has proven of candidate c. For every
 restriction (``taut.formulations.plainer``) that the plan does not meet, with candidates C,
 
@@ -14,7 +16,15 @@ restriction (``taut.formulations.plainer``) that the plan does not meet, with ca
 (3) the searches go in a fixed order (``taut.formulations.plainer.restrictions_on``), and begin with the best plan found
     so far that meets theirs. One that finds no better plan is left out;
 (4) a near-tie that is faster than the plan is a better plan, and takes its place. Restrictions that only this plan does
-    not meet are not searched.
+    not meet are not searched;
+(5) let L be the bound and g the gap that was asked for. Of the near-ties within
+
+    .. math:: J' \le \max(J (1 + \epsilon),\; \min(L / (1 - g),\; J (1 + \delta)))
+
+    the plainest (``taut.formulations.plainer`` (9)), and of these the fastest, takes the place of a plan that is less
+    plain: for :math:`\epsilon` = ``UNTOLD``, as no figure of a report tells the two apart, or ``WITHIN_RUNS`` where
+    the plan is beyond the calibration's runs and the near-tie within them. At a gap of 0, :math:`\epsilon = 0`. It has
+    the bound L. The plan of J seconds is listed as the near-tie ``fastest``.
 """
 
 import math
@@ -23,9 +33,11 @@ from dataclasses import replace
 
 from taut.formulations.latency import step_time, violations
 from taut.formulations.plainer import (
+    FASTEST,
     SEEN,
     Restriction,
     meets,
+    plainness,
     restricted,
     restriction_of,
     restrictions_on,
@@ -35,8 +47,19 @@ from taut.formulations.plainer import (
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.stop import Listener, Progress, Stopwatch, interrupt_requested
-from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy
-from taut.solver.search.search import search, with_incumbent
+from taut.solver.result import (
+    OPTIMALITY_GAP,
+    SOLVED,
+    CandidateBound,
+    Incumbent,
+    Limits,
+    NearTie,
+    SearchResult,
+    Source,
+    State,
+    StoppedBy,
+)
+from taut.solver.search.search import as_result, search, with_incumbent
 from taut.solver.signals import cut_short
 
 GAP = 4e-3
@@ -47,13 +70,17 @@ SEEN_PARTS = 3
 """Parts of the limits of the search within the calibration's runs, whose prices are known best."""
 FIRST = 8
 """Simple plans that each search prices first: bounds are known, so that it soon has others."""
+UNTOLD = 1e-4
+"""Share of a step that no report shows: it prints four digits."""
+WITHIN_RUNS = 1e-3
+"""Share of a step by which prices beyond all runs are surely not known: unseen runs within them differ by 1 to 5 %."""
 Known = Mapping[Candidate, CandidateBound]
 
 
 def near_ties(
     problem: PlanningProblem, result: SearchResult, limits: Limits, progress: Listener | None = None
 ) -> tuple[SearchResult, list[NearTie]]:
-    """The result, with a better plan if one was found, (4), and the best plainer plans, the fastest first."""
+    """The result with a better plan, (4), or a plainer one, (5), and the best plainer plans, the fastest first."""
     if result.incumbent is None or result.stopped_by is StoppedBy.INTERRUPT:
         return result, []
     problem, known = problem.with_orders(result.orders), {bound.candidate: bound for bound in result.bounds}
@@ -78,7 +105,43 @@ def near_ties(
                 result = with_incumbent(result, same)
             if tie.stopped_by is StoppedBy.INTERRUPT:
                 break
-    return result, sorted(_plainer(problem, result.incumbent, found), key=lambda tie: tie.incumbent.seconds)
+    result, fastest = _plainest(problem, result, found, known, limits.gap)
+    ties = [*fastest, *_plainer(problem, result.incumbent, found)]
+    return result, sorted(ties, key=lambda tie: tie.incumbent.seconds)
+
+
+def _plainest(
+    problem: PlanningProblem, result: SearchResult, found: list[NearTie], known: Known, gap: float
+) -> tuple[SearchResult, list[NearTie]]:
+    """The result with the plan of (5), and the fastest plan as a near-tie where another has taken its place."""
+    best, seen = result.incumbent, restriction_of(SEEN, problem.calibration)
+    assert best is not None
+    is_exact, is_seen = gap <= OPTIMALITY_GAP, seen is None or meets(problem, seen, best.strategy)
+    plain = [each for tie in found if (each := _in_whole_space(problem, tie.incumbent, known)) is not None]
+    within = min(result.lower_bound / (1 - gap), best.seconds * (1 + WITHIN_RUNS))
+
+    def is_near(each: Incumbent) -> bool:
+        gains = not is_seen and seen is not None and meets(problem, seen, each.strategy)
+        share = 0.0 if is_exact else WITHIN_RUNS if gains else UNTOLD
+        return each.seconds <= max(best.seconds * (1 + share), within)
+
+    rank = {id(each): (*plainness(problem, each.strategy), each.seconds) for each in (best, *plain) if is_near(each)}
+    taken = min((best, *filter(is_near, plain)), key=lambda each: rank[id(each)])
+    if taken is best:
+        return result, []
+    left = (float(bound.lower_bound) for bound in result.bounds if bound.state is not State.INFEASIBLE)
+    plain = as_result(result, taken, min([result.lower_bound, *left]))
+    if taken.seconds <= best.seconds * (1 + SOLVED):
+        return plain, []
+    least = min(float(bound.lower_bound) for bound in result.bounds)
+    fastest = NearTie(
+        restriction=FASTEST,
+        incumbent=best,
+        lower_bound=min(best.seconds, least),
+        bounds=[],
+        stopped_by=result.stopped_by,
+    )
+    return plain, [fastest]
 
 
 def _limits(limits: Limits, seconds: float, of_all: float, of_left: float) -> Limits | None:
@@ -145,8 +208,10 @@ def _in_whole_space(problem: PlanningProblem, incumbent: Incumbent, known: Known
 
 
 def _plainer(problem: PlanningProblem, best: Incumbent | None, found: list[NearTie]) -> Iterator[NearTie]:
-    """The near-ties whose restriction the best plan does not meet."""
+    """The near-ties that are no faster than the plan, whose restriction it does not meet."""
     for tie in found:
         restriction = restriction_of(tie.restriction, problem.calibration)
-        if best is not None and restriction is not None and not meets(problem, restriction, best.strategy):
+        if best is None or restriction is None or tie.incumbent.seconds < best.seconds * (1 - SOLVED):
+            continue
+        if not meets(problem, restriction, best.strategy):
             yield tie

@@ -110,6 +110,14 @@ def with_incumbent(result: SearchResult, incumbent: Incumbent) -> SearchResult:
     return concluded(result.bounds, incumbent, least, result.stopped_by, **more)
 
 
+def as_result(result: SearchResult, incumbent: Incumbent, lower_bound: float) -> SearchResult:
+    """The result of a search with another plan than it found; states follow from bounds."""
+    for bound in result.bounds:
+        if bound.state is not State.INFEASIBLE:
+            bound.state = State.OPEN
+    return with_incumbent(replace(result, lower_bound=min(lower_bound, incumbent.seconds)), incumbent)
+
+
 class Bounds:
     """The bounds so far, by place of the candidate, for ``count`` of them at first; others may join."""
 

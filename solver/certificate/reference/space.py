@@ -35,8 +35,8 @@ layers:
 (28) ``no-context-ranks``: one context rank;
 (29) ``at-most-N-chunks``: at most N chunks a device;
 (30) ``no-interleaving``: one chunk a device;
-(31) ``seen``: nothing of the candidate beyond the runs of the calibration, and of the recompute of stages the kinds
-    that runs had.
+(31) ``fastest``: every candidate; ``seen``: nothing of the candidate beyond the runs of the calibration, and of the
+    recompute of stages the kinds that runs had.
 
 Its candidates are those of the space of its divisions. All plans of each are plans of one candidate of the whole space,
 at no higher price: itself, or the one that divides embedding and head as parts as well, (32).
@@ -60,6 +60,7 @@ from taut.data.model import ModelSpec
 from taut.data.seen import DEVIATIONS, KINDS, Seen
 from taut.errors import DataError
 
+FASTEST = "fastest"
 CLOSED_FORM = ("1f1b", "gpipe")
 ON_V = ("zb-v", "v-half", "v-min")
 SPLIT = ("zb-h1", "zb-h2", *ON_V)
@@ -472,7 +473,7 @@ def most_chunks(name: str) -> int | None:
 
 def is_known(name: str) -> bool:
     """Whether there is a restriction with a name."""
-    return name in ("even-stages", "no-context-ranks", "seen") or most_chunks(name) is not None
+    return name in ("even-stages", "no-context-ranks", "seen", FASTEST) or most_chunks(name) is not None
 
 
 def candidates_of(every: Iterable[Choice], name: str, calibration: Calibration | None = None) -> list[Choice]:

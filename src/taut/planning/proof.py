@@ -1,5 +1,6 @@
 """The proof of a plan in words: status, bound and gap, the space, and what the prices rest on."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +13,11 @@ from taut.data.costs import CostTable
 from taut.data.seen import deviation_beyond, distance_of
 from taut.errors import DataError
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
-from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
+from taut.formulations.plainer import FASTEST, LIKE_RUNS, SEEN, restriction_of
 from taut.formulations.runs import Beyond, beyond_words
 from taut.formulations.space import TEXTS
 from taut.solver.certificate.document import AnyDocument, InputSection, PlainerSection, PlanDocument
-from taut.solver.result import OPTIMALITY_GAP, SOLVED, StoppedBy
+from taut.solver.result import OPTIMALITY_GAP, SOLVED, StoppedBy, relative_gap
 from taut.words import percent
 
 NOTHING_LEFT = "the search stopped: nothing was left to refine, more time would change nothing"
@@ -166,17 +167,23 @@ def runs_words(plan: AnyDocument) -> list[str]:
 
 
 def _tie_words(plan: PlanDocument, tie: PlainerSection) -> str:
-    """What one plainer plan costs, and what it does otherwise."""
+    """What one plainer plan costs, and what it does otherwise; of the fastest what it would gain."""
     other = differing(plan, tie)
-    return f"the best {restriction_words(tie)}: {plainer_cost(plan, tie)}{f', by {other}' if other else ''}"
+    by = f", by {other}" if other else ""
+    if tie.restriction == FASTEST:
+        gained = max(1 - tie.step_time_s / plan.certificate.objective_s, 0.0)
+        return f"taken in place of {restriction_words(tie)}: -{percent(gained)}{by}"
+    return f"{restriction_words(tie)}: {plainer_cost(plan, tie)}{by}"
 
 
 def restriction_words(tie: PlainerSection) -> str:
-    """The restriction of a plainer plan, by its name where it is of another version."""
+    """What a plainer plan is the best of, its restriction by name where that is of another version."""
+    if tie.restriction == FASTEST:
+        return "the fastest that was found"
     if tie.restriction == SEEN:
-        return LIKE_RUNS
+        return f"the best {LIKE_RUNS}"
     restriction = restriction_of(tie.restriction)
-    return tie.restriction if restriction is None else restriction.words
+    return f"the best {tie.restriction if restriction is None else restriction.words}"
 
 
 def plainer_cost(plan: PlanDocument, tie: PlainerSection) -> str:
@@ -349,7 +356,8 @@ def why_stopped(plan: AnyDocument) -> str:
     limits, spent = _figures(plan.provenance.get("limits")), _figures(plan.provenance)
     if named == StoppedBy.GAP:
         asked = f", as asked (--gap {limits['gap']:g})" if "gap" in limits else ""
-        return f"stopped at a gap of {percent(plan.certificate.gap)}{asked}"
+        of_fastest = " of the fastest plan" if _fastest(plan) else ""
+        return f"stopped at a gap of {percent(_gap_of_search(plan))}{of_fastest}{asked}"
     if named == StoppedBy.TIME:
         seconds = limits.get("time_s", spent.get("wall_s"))
         return "stopped by the time limit" if seconds is None else f"stopped after {seconds:.3g} s of search"
@@ -374,7 +382,24 @@ def goes_on(plan: AnyDocument) -> str:
 
 def is_within(plan: AnyDocument) -> bool:
     """Whether the search stopped at the gap that was asked for, larger than that of an optimal plan."""
-    return plan.status != "optimal" and "method" not in plan.provenance and _named(plan) == StoppedBy.GAP
+    if plan.status == "optimal" or "method" in plan.provenance or _named(plan) != StoppedBy.GAP:
+        return False
+    asked = _figures(plan.provenance.get("limits")).get("gap", math.inf)
+    return not _fastest(plan) or (plan.certificate.gap or 0.0) <= asked
+
+
+def _fastest(plan: AnyDocument) -> PlainerSection | None:
+    """The fastest plan that was found, where a plainer one has taken its place."""
+    ties = [] if plan.format == "taut-meshes/1" else plan.plainer
+    return next((tie for tie in ties if tie.restriction == FASTEST), None)
+
+
+def _gap_of_search(plan: AnyDocument) -> float | None:
+    """The gap at which the search ended, of the fastest plan that it found."""
+    fastest, bound = _fastest(plan), plan.certificate.lower_bound_s
+    if fastest is None or bound is None:
+        return plan.certificate.gap
+    return relative_gap(fastest.step_time_s, bound)
 
 
 def _named(plan: AnyDocument) -> str:

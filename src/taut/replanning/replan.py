@@ -51,8 +51,8 @@ from taut.solver.moving import (
     price_move,
     unit_bytes,
 )
-from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
-from taut.solver.search.search import search, with_incumbent
+from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, StoppedBy
+from taut.solver.search.search import as_result, search
 from taut.solver.simple_plans import priced
 from taut.words import percent
 
@@ -570,14 +570,6 @@ class _Kept(NamedTuple):
 
 class _NoneKeptError(Exception):
     """Why no plan keeps all weights in place."""
-
-
-def as_result(result: SearchResult, incumbent: Incumbent, lower_bound: float) -> SearchResult:
-    """The result of a search with another plan than it found; states follow from bounds."""
-    for bound in result.bounds:
-        if bound.state is not State.INFEASIBLE:
-            bound.state = State.OPEN
-    return with_incumbent(replace(result, lower_bound=min(lower_bound, incumbent.seconds)), incumbent)
 
 
 def replica_speeds(plan: Plan) -> list[float]:

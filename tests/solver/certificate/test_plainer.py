@@ -12,9 +12,9 @@ import pytest
 from taut.errors import DataError
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document, with_plainer
-from taut.solver.result import Limits, State
+from taut.solver.result import Limits, NearTie, State
 from taut.solver.search.plainer import near_ties
-from taut.solver.search.search import search
+from taut.solver.search.search import as_result, search
 from tests.support.chunked import chunked
 
 pytestmark = pytest.mark.proof
@@ -181,6 +181,25 @@ def test_a_near_tie_faster_than_the_plan_is_refused() -> None:
     assert verify_document(made).faults == ()
     outcome = verify_document(json.loads(json.dumps(with_plainer(made, ties[:1]))))
     assert [fault for fault in outcome.faults if "is faster than the plan" in fault]
+
+
+def test_the_fastest_plan_is_listed_beside_a_plainer_one() -> None:
+    """As written it holds; with another time or bound, or by another name, it does not."""
+    given, limits = chunked(17), Limits(workers=1)
+    found = search(given, limits)
+    _, ties = near_ties(given, found, limits)
+    assert found.incumbent is not None
+    least = min(found.incumbent.seconds, *(float(bound.lower_bound) for bound in found.bounds))
+    fastest = NearTie(
+        restriction="fastest", incumbent=found.incumbent, lower_bound=least, bounds=[], stopped_by=found.stopped_by
+    )
+    plain = as_result(found, ties[0].incumbent, found.lower_bound)
+    made = json.loads(json.dumps(with_plainer(plan_document(given, plain, limits), [fastest])))
+    assert verify_document(made).faults == ()
+    for change in (_scale("step_time_s", 0.999), _scale("lower_bound_s", 1.001), _another_restriction("even-stages")):
+        changed = copy.deepcopy(made)
+        change(section(changed, "fastest"))
+        assert any(fault.startswith("plainer.") for fault in verify_document(changed).faults)
 
 
 def test_a_malformed_near_tie_is_no_document(plan: Document) -> None:

@@ -1,5 +1,6 @@
 """Near-ties: least seconds under a restriction, bounds that no plan of it undercuts, known bounds of a search."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,9 +9,11 @@ import pytest
 
 from taut.formulations.latency import step_time, violations
 from taut.formulations.partition import stated_divisions
-from taut.formulations.plainer import meets, restricted, restriction_of, restrictions_on, widened, wider
+from taut.formulations.plainer import meets, plainness, restricted, restriction_of, restrictions_on, widened, wider
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import division_of_layers
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.result import OPTIMALITY_GAP, Limits, NearTie, SearchResult, State
 from taut.solver.search import plainer
 from taut.solver.search.plainer import near_ties
@@ -71,7 +74,7 @@ def test_near_ties_are_the_best_plans_of_their_restrictions(first: int, monkeypa
         for tie in ties:
             names.add(tie.restriction)
             assert tie.incumbent.seconds == pytest.approx(least(given, tie.restriction), rel=1e-6), seed
-            assert result.incumbent.seconds <= tie.incumbent.seconds
+            assert result.incumbent.seconds <= tie.incumbent.seconds * (1 + 1e-9)
             assert tie.lower_bound <= tie.incumbent.seconds
         assert [tie.incumbent.seconds for tie in ties] == sorted(tie.incumbent.seconds for tie in ties)
     assert names >= {"even-stages", "no-interleaving", "at-most-2-chunks", "seen"}
@@ -152,6 +155,59 @@ def test_a_faster_near_tie_becomes_the_plan() -> None:
         for bound in result.bounds:
             assert bound.state is not State.PRUNED or bound.lower_bound >= result.incumbent.seconds * (1 - 1e-9)
     assert improved
+
+
+def test_a_plainer_plan_takes_the_place_of_one_that_is_hardly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the near-ties within the share the plainest, then the fastest; the bound, below the optimum, stays."""
+    monkeypatch.setattr(plainer, "UNTOLD", 0.1)
+    monkeypatch.setattr(plainer, "WITHIN_RUNS", 0.1)
+    taken, limits = 0, replace(EXACT, gap=1e-5)
+    for seed in range(12):
+        given = of_runs(seed)
+        best = None if given is None else search(given, EXACT)
+        if given is None or best is None or best.incumbent is None:
+            continue
+        optimum, states = best.incumbent, [replace(bound) for bound in best.bounds]
+        result, ties = near_ties(given, best, limits)
+        assert result.incumbent is not None
+        chosen = plainness(given, result.incumbent.strategy), result.incumbent.seconds
+        exact, others = near_ties(given, replace(best, incumbent=optimum, bounds=states), EXACT)
+        assert exact.incumbent is not None and exact.incumbent.seconds <= optimum.seconds * (1 + 1e-6)
+        near = [exact.incumbent] + [tie.incumbent for tie in others if tie.incumbent.seconds <= 1.1 * optimum.seconds]
+        assert chosen == min((plainness(given, each.strategy), each.seconds) for each in (optimum, *near)), seed
+        assert result.lower_bound <= optimum.seconds
+        if result.incumbent.seconds > optimum.seconds * (1 + 1e-9):
+            taken += 1
+            first = ties[0]
+            assert first.restriction == "fastest" and first.incumbent is optimum
+            left = [bound for bound in result.bounds if bound.state is not State.INFEASIBLE]
+            assert {bound.state for bound in left} <= {State.OPEN, State.PRUNED}
+            for bound in left:
+                assert (bound.state is State.PRUNED) == (bound.lower_bound >= result.incumbent.seconds)
+            document = json.loads(json.dumps(with_plainer(plan_document(given, result, limits), ties)))
+            assert verify_document(document).faults == (), seed
+    assert taken >= 3
+
+
+def test_a_plan_within_the_runs_is_taken_for_one_beyond_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The share of prices that are not known holds for that alone."""
+    monkeypatch.setattr(plainer, "UNTOLD", 0.0)
+    monkeypatch.setattr(plainer, "WITHIN_RUNS", 0.5)
+    taken, limits = 0, replace(EXACT, gap=1e-5)
+    for seed in range(12):
+        given = of_runs(seed)
+        best = None if given is None else search(given, EXACT)
+        if given is None or best is None or best.incumbent is None:
+            continue
+        seen = restriction_of("seen", given.calibration)
+        assert seen is not None
+        within, optimum = meets(given, seen, best.incumbent.strategy), best.incumbent
+        result, _ = near_ties(given, best, limits)
+        assert result.incumbent is not None
+        if result.incumbent.seconds > optimum.seconds * (1 + 1e-5):
+            assert not within and meets(given, seen, result.incumbent.strategy)
+            taken += 1
+    assert taken
 
 
 def test_no_time_and_no_work_leave_no_near_tie() -> None:

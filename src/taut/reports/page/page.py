@@ -164,11 +164,11 @@ def _plainer(plan: Plan) -> str:
     rows = []
     for tie in plan.plainer:
         slower, least = (
-            percent(max(seconds / plan.step_time_s - 1, 0.0), places=2)
-            for seconds in (tie.step_time_s, tie.lower_bound_s)
+            percent(over, places=2)
+            for over in (tie.step_time_s / plan.step_time_s - 1, max(tie.lower_bound_s / plan.step_time_s - 1, 0.0))
         )
         words = differing(plan.typed, tie)
-        rows.append((f"the best {restriction_words(tie)}", words, f"{tie.step_time_s:.6g}", slower, least))
+        rows.append((restriction_words(tie), words, f"{tie.step_time_s:.6g}", slower, least))
     return table(("plan", "what it has otherwise", "step time (s)", "slower by", "at least by"), rows, numbers_from=2)
 
 
