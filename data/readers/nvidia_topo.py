@@ -14,10 +14,14 @@ before the table are ignored.
 
 The XML is a tree of processors, bridges of PCI Express and devices, and names where the NVLinks of a device end. Links
 to a switch reach every device that has some: m are the fewer of both ends'. Without NVLink, devices behind one bridge
-are PIX, at one processor PHB, and else SYS. Source: NVIDIA/nccl, src/graph/topo.cc and xml.cc.
+are PIX, at one processor PHB, and else SYS. A node's network are its fastest ports of InfiniBand or RoCE in NCCL's
+graph, as a search for channels takes the fastest first. What else stands there is left out in one line: interfaces of
+sockets, whose speed TCP does not reach, unless they reach the devices' memory (GPUDirect over TCP), and what states no
+speed, for which NCCL assumes 10 Gb/s. Source: NVIDIA/nccl, src/graph/topo.cc, search.cc and xml.cc, src/transport.
 """
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +31,7 @@ from xml.etree import ElementTree
 from taut.data.cluster import ClusterSpec, one_node
 from taut.data.device import DeviceSpec
 from taut.data.read import plain_lines, read_text
+from taut.data.spec import shorten
 from taut.data.units import GIGABIT, GIGABYTE
 from taut.errors import DataError
 
@@ -50,6 +55,11 @@ PCIE_4, PCIE_5 = 31.5, 63.0
 """GB/s of 16 lanes of PCI Express in one direction, where a device states no link to its host, and at most."""
 XGMI_GBPS = 512.0
 """One link of AMD's Infinity Fabric in one direction: 64 GB/s (MI300X)."""
+
+SLOWEST_PORT, FASTEST_PORT = 10_000, 2_400_000
+"""Mb/s of ports with RDMA: four lanes of SDR, or 10 Gb/s Ethernet, to twelve lanes of XDR, the most that NCCL knows."""
+_INTERFACE = re.compile(r"(eth|em|ib|bond|team|br|docker|veth|virbr|wlan|lo)\d*|(en|wl)[opsxP]\w+")
+"""How Linux names interfaces of networks; those of RDMA are mlx5_0, rocep1s0, bnxt_re0 and the like."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _LINK_TYPES = {"rocm-smi --showtopo": "Link Type between two GPUs", "amd-smi topology": "LINK TYPE TABLE"}
@@ -139,12 +149,44 @@ def _of_nccl(text: str, path: Path) -> Topology:
     devices = sorted(_devices(root, (), f"{path}"), key=lambda device: device.number)
     if not devices:
         raise DataError(f"{path}: names no device (<gpu>), expected {expected}")
-    speeds = {net.get("name"): _number(net, "speed", f"{path}") for net in root.iter("net") if net.get("speed")}
     rows = [[_kind(one, other) for other in devices] for one in devices]
-    nics = sum(speeds.values()) / 1000
     return Topology(
-        tuple(f"GPU{device.number}" for device in devices), tuple(map(tuple, rows)), nics or None, "NCCL's XML"
+        tuple(f"GPU{device.number}" for device in devices),
+        tuple(map(tuple, rows)),
+        _network_gbps(root, path),
+        "NCCL's XML",
     )
+
+
+def _network_gbps(root: ElementTree.Element, path: Path) -> float | None:
+    """Gb/s of the ports of a node that are its network, None without one; a warning names what was left out."""
+    ports: dict[tuple[str, ...], tuple[str, int]] = {}
+    left: dict[str, list[str]] = {}
+    for net in root.iter("net"):
+        name, guid, port = (net.get(field, "") for field in ("name", "guid", "port"))
+        speed = 0 if (net.get("speed") or "-").startswith("-") else _number(net, "speed", f"{path}")
+        if why := _unused(net, name, port, speed):
+            left.setdefault(why, []).append(name)
+        else:
+            ports[(guid, port) if guid.strip("0x") else (name,)] = name, speed
+    fastest = max((speed for _, speed in ports.values()), default=0)
+    if slower := [name for name, speed in ports.values() if speed < fastest]:
+        left["slower than others"] = slower
+    if left:
+        said = "; ".join(f"{shorten(names)} ({why})" for why, names in left.items())
+        warnings.warn(f"{path}: the node's network leaves out {said}", UserWarning, stacklevel=4)
+    return sum(speed for _, speed in ports.values() if speed == fastest) / 1000 or None
+
+
+def _unused(net: ElementTree.Element, name: str, port: str, speed: int) -> str:
+    """Why NCCL's graph has no network over this port, in words; empty where it has."""
+    if not (name and net.get("dev")) or net.get("net") == "0":
+        return "no name or number of a device of the network"
+    if net.get("gdr") != "1" and (port == "0" or _INTERFACE.fullmatch(name)):
+        return "sockets"
+    if not SLOWEST_PORT <= speed <= FASTEST_PORT:
+        return f"no speed of a port from {SLOWEST_PORT} to {FASTEST_PORT} Mb/s"
+    return ""
 
 
 def _devices(element: ElementTree.Element, above: tuple[str, ...], where: str) -> Iterator[_Device]:

@@ -150,6 +150,45 @@ def test_nccls_tree_is_read(tmp_path: Path) -> None:
     assert node.source.startswith("NCCL's XML; rates and latency assumed")
 
 
+def net(name: str, speed: object = 400_000, **fields: object) -> str:
+    """A port as NCCL writes it."""
+    all_fields = {"name": name, "dev": 0, "speed": speed, "port": 1, "gdr": 1, **fields}
+    return f"<net {' '.join(f'{key}={str(value)!r}' for key, value in all_fields.items() if value is not None)}/>"
+
+
+ETH0 = net("eth0", 100_000, port=0, guid="0x0", gdr=0)
+
+
+@pytest.mark.parametrize(
+    ("nets", "gbps", "words"),
+    [
+        (net("mlx5_0", guid="0xa1") + net("mlx5_1", guid="0xa1", port=2) + net("mlx5_0", guid="0xa1"), 800, ""),
+        (net("mlx5_bond_0", 200_000, gdr=0) + net("rocep1s0", 200_000), 400, ""),
+        (net("eth1", 200_000, port=0) + net("eth2", 200_000, port=0), 400, ""),
+        (net("mlx5_0") + ETH0, 400, r"\['eth0'\] \(sockets\)"),
+        (net("mlx5_0") + net("ib0", gdr=None) + net("enp1s0f0", gdr=0), 400, r"\['ib0', 'enp1s0f0'\] \(sockets\)"),
+        (ETH0, None, r"\['eth0'\] \(sockets\)"),
+        (net("mlx5_0") + net("mlx5_1", 25_000), 400, r"\['mlx5_1'\] \(slower than others\)"),
+        *(
+            (net("mlx5_0") + net("mlx5_1", speed), 400, r"\['mlx5_1'\] \(no speed of a port from 10000 to 2400000 Mb/s")
+            for speed in (0, 10, -1, "", None, 4_294_967_295)
+        ),
+        *(
+            (net("mlx5_0") + other, 400, r"\(no name or number of a device of the network")
+            for other in (net("mlx5_1", dev=None), net("mlx5_1", net=0), net(""))
+        ),
+    ],
+)
+def test_the_network_of_a_node_is_what_nccl_would_use(tmp_path: Path, nets: str, gbps: int | None, words: str) -> None:
+    """The fastest ports with RDMA, or of sockets that reach devices, count once each; a line names the others."""
+    text = SYSTEM.replace(NET, f"<nic>{nets}</nic>")
+    if not words:
+        assert read(tmp_path, text).nic_gbps == gbps
+        return
+    with pytest.warns(UserWarning, match=f"topo.txt: the node's network leaves out .*{words}"):
+        assert read(tmp_path, text).nic_gbps == gbps
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -157,6 +196,7 @@ def test_nccls_tree_is_read(tmp_path: Path) -> None:
         ("<graphs/>", "begins with <graphs>, expected the XML"),
         (xml("<cpu/>"), "names no device"),
         (SYSTEM.replace('count="4"', 'count="four"'), "<nvlink> has count 'four', expected a whole number"),
+        (SYSTEM.replace('"400000"', '"fast"'), "<net> has speed 'fast', expected a whole number"),
         (SYSTEM.replace('dev="3"', ""), "<gpu> has dev '', expected a whole number"),
         (SYSTEM.replace('"1" host_hash="0x1"', '"1" host_hash="0x2"'), "has processors of 2 hosts, expected one"),
     ],
