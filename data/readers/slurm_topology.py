@@ -4,12 +4,14 @@ Which nodes lie behind which switch, from Slurm's ``topology.conf`` or ``topolog
 ``SwitchName=s1 Nodes=node[0-15]`` and ``BlockName=b1 Nodes=...`` name nodes; a switch of switches names none. In YAML
 the same stands under ``tree.switches`` (``switch``, ``nodes``, ``children``) or ``block.blocks`` (``block``,
 ``nodes``), as NVIDIA's Topograph writes it; of several topologies the cluster's default is read, or the first where
-none is. A leaf switch or a block is a rack. Source: Slurm's manuals of
-topology.conf and topology.yaml.
+none is. A leaf switch or a block is a rack. Nodes whose switch Topograph does not know stand behind ``no-topology``:
+they are in no rack, and a line says that they are left out. Source: Slurm's manuals of topology.conf and topology.yaml;
+NVIDIA/topograph, pkg/topology.
 """
 
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -19,10 +21,13 @@ import yaml
 
 from taut.data.cluster import ClusterSpec
 from taut.data.read import read_text
+from taut.data.spec import shorten
 from taut.errors import DataError
 
 EXPECTED = "Slurm's topology.conf or topology.yaml"
 MOST_HOSTS = 100_000
+NO_TOPOLOGY = "no-topology"
+"""Topograph's name for what holds the nodes whose switch is unknown."""
 _LINE = re.compile(r"^\s*(?:SwitchName|BlockName)=(\S+)(.*)$", re.IGNORECASE | re.MULTILINE)
 _NODES = re.compile(r"\bNodes=(\S+)", re.IGNORECASE)
 _HOST = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
@@ -59,8 +64,13 @@ def read_slurm_topology(path: Path) -> dict[str, list[str]]:
     """Hosts by leaf switch or block; ``DataError`` if the file names none, or a host lies behind two."""
     text = read_text(path, EXPECTED)
     racks = _of_yaml(text, path) if path.suffix in (".yaml", ".yml") else _of_conf(text, path)
+    unknown = racks.pop(NO_TOPOLOGY, [])
     if not racks:
-        raise DataError(f"{path}: names no switch and no block with nodes, expected {EXPECTED}")
+        but = f" but {NO_TOPOLOGY}" if unknown else ""
+        raise DataError(f"{path}: names no switch and no block with nodes{but}, expected {EXPECTED}")
+    if unknown:
+        said = f"leaves out {len(unknown)} nodes of {NO_TOPOLOGY}, whose switch Topograph does not know"
+        warnings.warn(f"{path}: {said}: {shorten(unknown)}", UserWarning, stacklevel=2)
     seen: dict[str, str] = {}
     for rack, hosts in racks.items():
         for host in hosts:
@@ -105,6 +115,10 @@ def _of_yaml(text: str, path: Path) -> dict[str, list[str]]:
                 else []
             )
             for entry in leaves:
+                if entry.get(name) is None:
+                    raise DataError(
+                        f"{path}: a {name} with the nodes {shorten(entry['nodes'])} has no name, expected one"
+                    )
                 if not isinstance(entry["nodes"], str):
                     said = f"{entry.get(name)} has nodes {str(entry['nodes'])[:40]}"
                     raise DataError(f"{path}: {said}, expected Slurm's short form such as n[0-15]")

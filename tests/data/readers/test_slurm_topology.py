@@ -1,5 +1,6 @@
 """Racks from Slurm's topology files: trees and blocks, and what is wrong with some."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,25 @@ def test_wrong_files_are_one_line(tmp_path: Path, text: str, words: str) -> None
         read_slurm_topology(tmp_path / "topology.conf")
 
 
+UNKNOWN = "SwitchName=core Switches=tor[1-2]\nSwitchName=no-topology Nodes=n[3,5]\nSwitchName=tor1 Nodes=n[1-2]\n"
+UNKNOWN_YAML = (
+    "- topology: t\n  cluster_default: true\n  tree:\n    switches: [{switch: core, children: tor1}, "
+    "{switch: no-topology, nodes: 'n[3,5]'}, {switch: tor1, nodes: 'n[1-2]'}]\n"
+)
+
+
+@pytest.mark.parametrize(("name", "text"), [("topology.conf", UNKNOWN), ("topology.yaml", UNKNOWN_YAML)])
+def test_nodes_without_a_switch_are_in_no_rack(tmp_path: Path, name: str, text: str) -> None:
+    """Topograph's no-topology is no switch: a line names its nodes, and alone it is no topology."""
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.warns(UserWarning, match=rf"{name}: leaves out 2 nodes of no-topology, .*: \['n3', 'n5'\]"):
+        assert read_slurm_topology(path) == {"tor1": ["n1", "n2"]}
+    path.write_text(re.sub(r"SwitchName=tor1.*|, {switch: tor1, .*}", "", text))
+    with pytest.raises(DataError, match="names no switch and no block with nodes but no-topology, expected Slurm's"):
+        read_slurm_topology(path)
+
+
 def test_short_forms_of_hosts() -> None:
     """Zeros before numbers stay, and names may go on behind the bracket."""
     assert hosts_of("a[8-10]x,b") == ["a8x", "a9x", "a10x", "b"]
@@ -73,6 +93,9 @@ def test_yaml_with_a_list_or_a_default_without_nodes_is_one_line(tmp_path: Path)
     path = tmp_path / "topology.yaml"
     path.write_text("- topology: t\n  block:\n    blocks: [{block: b1, nodes: [n0, n1]}]\n")
     with pytest.raises(DataError, match=r"b1 has nodes \['n0', 'n1'\], expected Slurm's short form"):
+        read_slurm_topology(path)
+    path.write_text("- topology: t\n  tree: {switches: [{nodes: 'n[0-1]'}]}\n")
+    with pytest.raises(DataError, match=r"a switch with the nodes 'n\[0-1\]' has no name, expected one"):
         read_slurm_topology(path)
     path.write_text(BLOCK_YAML + "- {topology: f, cluster_default: true, flat: true}\n")
     with pytest.raises(DataError, match="names no switch and no block with nodes"):
