@@ -25,7 +25,9 @@ median of every size. Where the cluster is stated to be one node, as a rack of h
 inside it. The library may use other algorithms than a ring, so (2) is what a ring would have needed.
 
 A run that ends before the largest message that its head announces is refused, as are runs over other hosts in one
-file, and ranks that stand on two hosts. Times of the host (``-C 1``) say nothing of the links, so they give no latency.
+file, and ranks that stand on two hosts. Sizes end where memory ends ("Reducing maxBytes"). Times of the host (``-C 1``)
+say nothing of the links and give no latency; bandwidths are of the operation's time even then. Source:
+NVIDIA/nccl-tests, src/common.cu and util.cu.
 """
 
 import math

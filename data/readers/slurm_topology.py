@@ -3,10 +3,11 @@ Which nodes lie behind which switch, from Slurm's ``topology.conf`` or ``topolog
 
 ``SwitchName=s1 Nodes=node[0-15]`` and ``BlockName=b1 Nodes=...`` name nodes; a switch of switches names none. In YAML
 the same stands under ``tree.switches`` (``switch``, ``nodes``, ``children``) or ``block.blocks`` (``block``,
-``nodes``), as NVIDIA's Topograph writes it; of several topologies the cluster's default is read, or the first where
-none is. A leaf switch or a block is a rack. Nodes whose switch Topograph does not know stand behind ``no-topology``:
-they are in no rack, and a line says that they are left out. Source: Slurm's manuals of topology.conf and topology.yaml;
-NVIDIA/topograph, pkg/topology.
+``nodes``), as NVIDIA's Topograph writes it; of several topologies the first that is the cluster's default is read, or
+the first where none is. A leaf switch or a block is a rack. What ``scontrol show topology`` prints is read too, where
+switches of switches name their nodes again. Nodes whose switch Topograph does not know stand behind ``no-topology``:
+they are in no rack, and a line says that they are left out. Source: Slurm's manuals of topology.conf and topology.yaml,
+src/common/parse_config.c and src/interfaces/topology.c; NVIDIA/topograph, pkg/topology.
 """
 
 import math
@@ -28,8 +29,9 @@ EXPECTED = "Slurm's topology.conf or topology.yaml"
 MOST_HOSTS = 100_000
 NO_TOPOLOGY = "no-topology"
 """Topograph's name for what holds the nodes whose switch is unknown."""
-_LINE = re.compile(r"^\s*(?:SwitchName|BlockName)=(\S+)(.*)$", re.IGNORECASE | re.MULTILINE)
-_NODES = re.compile(r"\bNodes=(\S+)", re.IGNORECASE)
+_FIELD = re.compile(r"""([\w.]+)\s*=\s*("[^"]*"|'[^']*'|\S+)""")
+_OTHERS = ("blocksizes", "blocklevels", "aggregatedblock")
+"""What lines without switches and leaf blocks begin with."""
 _HOST = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
 _PART = re.compile(r"\[([^\]]*)\]|([^\[]+)")
 
@@ -81,9 +83,18 @@ def read_slurm_topology(path: Path) -> dict[str, list[str]]:
 
 
 def _of_conf(text: str, path: Path) -> dict[str, list[str]]:
-    lines = "\n".join(line.partition("#")[0] for line in re.sub(r"\\\s*\n", " ", text).splitlines())
-    named = ((name, _NODES.search(rest)) for name, rest in _LINE.findall(lines))
-    return _by_name(((name, nodes[1].strip("\"'")) for name, nodes in named if nodes is not None), path)
+    """Hosts by switch or block; as in Slurm remarks go first, then lines that end in a backslash are joined."""
+    plain = "\n".join(re.sub(r"(?<!\\)#.*", "", line) for line in text.splitlines())
+    named = []
+    for line in filter(str.strip, re.sub(r"\\[ \t]*\n", "", plain).splitlines()):
+        pairs = [(key.lower(), value.strip("\"'")) for key, value in _FIELD.findall(line)]
+        (kind, name), fields = (pairs or [("", "")])[0], dict(pairs)
+        if kind not in ("switchname", "blockname", *_OTHERS) or _FIELD.sub("", line).strip():
+            said = f"has the line {shorten(line.strip())}"
+            raise DataError(f"{path}: {said}, expected SwitchName= or BlockName= first, and values without blanks")
+        if kind not in _OTHERS and "nodes" in fields and fields.get("level", "0") == "0":
+            named.append((name, fields["nodes"]))
+    return _by_name(named, path)
 
 
 def _by_name(named: Iterable[tuple[str, str]], path: Path) -> dict[str, list[str]]:
@@ -104,27 +115,28 @@ def _of_yaml(text: str, path: Path) -> dict[str, list[str]]:
     listed_all = values if isinstance(values, list) else [values]
     topologies = [topology for topology in listed_all if isinstance(topology, dict)]
     default = [topology for topology in topologies if topology.get("cluster_default") is True]
+    if not topologies:
+        return {}
+    topology = (default or topologies)[0]
     found: dict[str, list[str]] = {}
-    for topology in default or topologies:
-        for section, listed, name in (("tree", "switches", "switch"), ("block", "blocks", "block")):
-            part = topology.get(section)
-            entries = part.get(listed) if isinstance(part, dict) else None
-            leaves = (
-                [entry for entry in entries if isinstance(entry, dict) and entry.get("nodes") is not None]
-                if isinstance(entries, list)
-                else []
-            )
-            for entry in leaves:
-                if entry.get(name) is None:
-                    raise DataError(
-                        f"{path}: a {name} with the nodes {shorten(entry['nodes'])} has no name, expected one"
-                    )
-                if not isinstance(entry["nodes"], str):
-                    said = f"{entry.get(name)} has nodes {str(entry['nodes'])[:40]}"
-                    raise DataError(f"{path}: {said}, expected Slurm's short form such as n[0-15]")
-            found |= _by_name(((str(entry.get(name)), entry["nodes"]) for entry in leaves), path)
-        if found:
-            break
+    for section, listed, name in (("tree", "switches", "switch"), ("block", "blocks", "block")):
+        part = topology.get(section)
+        entries = part.get(listed) if isinstance(part, dict) else None
+        leaves = (
+            [entry for entry in entries if isinstance(entry, dict) and entry.get("nodes") is not None]
+            if isinstance(entries, list)
+            else []
+        )
+        for entry in leaves:
+            if entry.get(name) is None:
+                raise DataError(f"{path}: a {name} with the nodes {shorten(entry['nodes'])} has no name, expected one")
+            if not isinstance(entry["nodes"], str):
+                said = f"{entry.get(name)} has nodes {str(entry['nodes'])[:40]}"
+                raise DataError(f"{path}: {said}, expected Slurm's short form such as n[0-15]")
+        found |= _by_name(((str(entry.get(name)), entry["nodes"]) for entry in leaves), path)
+    if not found and len(topologies) > 1:
+        said = f"{shorten(topology.get('topology'))}, the cluster's default, names no switch and no block with nodes"
+        raise DataError(f"{path}: topology {said}; expected cluster_default: true at the one to read")
     return found
 
 

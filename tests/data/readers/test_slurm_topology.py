@@ -19,6 +19,14 @@ BLOCK_YAML = (
     "      - block: b2\n        nodes: n[02-03]\n"
 )
 DEFAULT_BLOCK = BLOCK_YAML.replace("block:\n", "cluster_default: true\n  block:\n", 1)
+SHOWN = (
+    "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[0-1]\nSwitchName=s2 Level=0 LinkSpeed=1 Nodes=n[2-3],m\n"
+    "SwitchName=top Level=1 LinkSpeed=1 Nodes=n[0-3],m Switches=s[1-2]\n"
+)
+SHOWN_BLOCKS = (
+    "BlockName=b1 BlockIndex=0 Nodes=n[00-01] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n[02-03] BlockSize=2\n"
+    "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[00-03] BlockSize=4\n"
+)
 WANTED = {"s1": ["n0", "n1"], "s2": ["n2", "n3", "m"]}
 OF_BLOCKS = {"b1": ["n00", "n01"], "b2": ["n02", "n03"]}
 
@@ -31,6 +39,10 @@ OF_BLOCKS = {"b1": ["n00", "n01"], "b2": ["n02", "n03"]}
         ("topology.yaml", TREE_YAML, WANTED),
         ("topology.yaml", BLOCK_YAML, OF_BLOCKS),
         ("topology.conf", 'BlockName=b1 \\\n  Nodes="n[00-01]"\nBlockName=b2 Nodes=n[02-03]\n', OF_BLOCKS),
+        ("topology.conf", "# old \\\nBlockName = b1 Nodes=n00,\\\nn01 # \\\nblockname=b2 nodes=n[02-03]\n", OF_BLOCKS),
+        ("topology.conf", SHOWN, WANTED),
+        ("topology.conf", SHOWN_BLOCKS, OF_BLOCKS),
+        ("topology.yaml", TREE_YAML + DEFAULT_BLOCK, WANTED),
         (
             "topology.yaml",
             TREE_YAML.replace("default: true", "default: false") + "- topology: f\n  flat: true\n",
@@ -51,6 +63,9 @@ def test_racks_are_leaf_switches_and_blocks(tmp_path: Path, name: str, text: str
         ("SwitchName=top Switches=a\n", "names no switch and no block with nodes"),
         ("SwitchName=a Nodes=n[0-1]\nSwitchName=b Nodes=n1\n", "n1 lies behind a and b"),
         ("SwitchName=a Nodes=n0\nSwitchName=a Nodes=n1\n", "a has nodes twice, expected one line of each"),
+        ("SwitchName=a Nodes=n0, n1\n", "has the line 'SwitchName=a Nodes=n0, n1', expected SwitchName= or BlockName="),
+        ("Include racks.conf\nSwitchName=a Nodes=n0\n", "has the line 'Include racks.conf', expected SwitchName="),
+        ("RingName=r Nodes=n[0-3]\n", r"has the line 'RingName=r Nodes=n\[0-3\]', expected SwitchName="),
         ("SwitchName=a Nodes=n[0-x]\n", "expected numbers and ranges"),
         ("SwitchName=a Nodes=n[0-9999999]\n", "expected numbers and ranges"),
     ],
@@ -97,6 +112,8 @@ def test_yaml_with_a_list_or_a_default_without_nodes_is_one_line(tmp_path: Path)
     path.write_text("- topology: t\n  tree: {switches: [{nodes: 'n[0-1]'}]}\n")
     with pytest.raises(DataError, match=r"a switch with the nodes 'n\[0-1\]' has no name, expected one"):
         read_slurm_topology(path)
-    path.write_text(BLOCK_YAML + "- {topology: f, cluster_default: true, flat: true}\n")
-    with pytest.raises(DataError, match="names no switch and no block with nodes"):
-        read_slurm_topology(path)
+    flat = "- {topology: f, cluster_default: true, flat: true}\n"
+    for text in (BLOCK_YAML + flat, flat.replace("true,", "false,", 1) + BLOCK_YAML, flat + DEFAULT_BLOCK):
+        path.write_text(text)
+        with pytest.raises(DataError, match="topology 'f', the cluster's default, names no switch and no block with"):
+            read_slurm_topology(path)
