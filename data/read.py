@@ -410,33 +410,51 @@ _PARTS = (
     r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?:?",
     # a quotation
     r">",
+    # Kubernetes' own log, and a level
+    r"std(?:out|err) [FP]",
+    r"(?:DEBUG|INFO|WARNING|ERROR)\b *[:|-]?",
+)
+_HOSTS = (
     # Open MPI, and what else stands in brackets
     r"\[[\w.@/-]*\d+,\s*\d+\]\s*<std(?:out|err)>\s*:",
     r"\[[\w./:-]+\]:?",
-    # Kubernetes' own log, a level, and Ray's worker
-    r"std(?:out|err) [FP]",
-    r"(?:DEBUG|INFO|WARNING|ERROR)\b *[:|-]?",
+    # Ray's worker
     r"\([\w .,:=/-]{1,200}\)",
     # a rank, a host, or a service with its process
     r"[\w.-]+(?:\[\d+\])?\s*[:|]",
 )
-_PREFIX = re.compile(rf"\s*(?:{'|'.join(_PARTS)}) ?")
+_PREFIX = re.compile(rf"\s*(?:{'|'.join(_PARTS)}|(?P<host>{'|'.join(_HOSTS)})) ?")
 _TABLE = re.compile(r"\s*(#|\d+\s+\d|GPU\d+\s|\d+\s+N/A|memcpy |SUM |Running |Waiving )|\s*$")
 MOST_PREFIXES = 4
 
 
 def plain_lines(text: str) -> list[str]:
     """Lines of a text without the prefixes of launchers, and without escapes."""
-    return [_plain(line) for line in _ESCAPE.sub("", text).splitlines()]
+    return [line for _, line in _parted(text, _TABLE)]
 
 
-def _plain(line: str) -> str:
-    rest = line
+def lines_by_host(text: str, table: re.Pattern[str] = _TABLE) -> dict[str, list[tuple[int, str]]]:
+    """Numbered lines by what launchers put before them, a host or a rank; empty: nothing. Blank lines go."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for number, (host, line) in enumerate(_parted(text, table), start=1):
+        if line.strip():
+            found.setdefault(host, []).append((number, line))
+    return found
+
+
+def _parted(text: str, table: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Host or rank, and what stands behind its prefix, of every line; nothing goes unless ``table`` follows it."""
+    return [_plain(line, table) for line in _ESCAPE.sub("", text).splitlines()]
+
+
+def _plain(line: str, table: re.Pattern[str]) -> tuple[str, str]:
+    rest, host = line, ""
     for _ in range(MOST_PREFIXES):
-        if _TABLE.match(rest):
-            return rest
+        if table.match(rest):
+            return host, rest
         match = _PREFIX.match(rest)
         if match is None:
             break
+        host += (match["host"] or "").rstrip(": |")
         rest = rest[match.end() :]
-    return rest if _TABLE.match(rest) else line
+    return (host, rest) if table.match(rest) else ("", line)

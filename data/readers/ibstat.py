@@ -5,20 +5,26 @@ A port counts if its state is Active and its physical state LinkUp. Cards of bot
 InfiniBand are then the network, and those of Ethernet serve storage and logins, unless the caller says otherwise. Of
 ports of one kind the fastest are the network, as NCCL takes them, and slower ones are left out. One
 pair of devices has one card at most, a node has all of them.
+
+Where a launcher put a host or a rank before every line (``srun --label``, pdsh, clush), each has the ports of its node:
+one node stands for all if as many ports of every rate are up on each, else the file is refused.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
-from taut.data.read import read_text
+from taut.data.read import lines_by_host, read_text
 from taut.errors import DataError
 
 LAYERS = ("InfiniBand", "Ethernet")
 _CARD = re.compile(r"^\s*CA '([^']+)'", re.MULTILINE)
 _PORT = re.compile(r"^\s*Port (\d+):", re.MULTILINE)
+_READ = re.compile(r"\s*(CA '|Port \d+:|(State|Physical state|Rate|Link layer):)")
+"""Lines that are read; before another no prefix goes."""
 _FIELD = r"^[ \t]*{}:[ \t]*(\S*)"
 
 
@@ -33,18 +39,36 @@ class Port:
 
 
 def read_ibstat(path: Path) -> list[Port]:
-    """Ports of all cards of a text; ``DataError`` if it names no card, or a port lacks a rate or a layer."""
-    parts = _CARD.split(read_text(path, "ibstat output"))
-    found: list[Port] = []
-    for card, text in zip(parts[1::2], parts[2::2], strict=True):
-        numbered = _PORT.split(text)
-        for number, fields in zip(numbered[1::2], numbered[2::2], strict=True):
-            found.append(_port(f"{card}/{number}", fields, path))
-    if not found:
+    """Ports of all cards of a node; ``DataError`` if there is none, one lacks a rate or layer, or hosts differ."""
+    by_host = lines_by_host(read_text(path, "ibstat output"), _READ)
+    nodes = {host: _ports("\n".join(line for _, line in lines), host, path) for host, lines in by_host.items()}
+    (host, ports), *others = [each for each in nodes.items() if each[1]] or [("", [])]
+    if not ports:
         raise DataError(f"{path}: names no port of a card, expected what ibstat prints")
+    for other, found in others:
+        if (own := _up(ports)) != (its := _up(found)):
+            said = f"{host or 'lines without a host'} has {own} and {other or 'lines without a host'} {its}"
+            raise DataError(f"{path}: {said}, expected hosts with the same ports up, or one host")
+    return ports
+
+
+def _up(ports: list[Port]) -> str:
+    """How many ports of every layer and rate are up, in words."""
+    counts = Counter(f"of {port.rate_gbps:g} Gb/s {port.layer}" for port in ports if port.is_up)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)) or "no port"
+
+
+def _ports(text: str, host: str, path: Path) -> list[Port]:
+    """Ports of all cards of one host; none where no card is named."""
+    parts = _CARD.split(text)
+    found: list[Port] = []
+    for card, fields in zip(parts[1::2], parts[2::2], strict=True):
+        numbered = _PORT.split(fields)
+        found += (_port(f"{card}/{n}", each, path) for n, each in zip(numbered[1::2], numbered[2::2], strict=True))
     if len(names := [port.name for port in found]) > len(set(names)):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{path}: {twice} stands {names.count(twice)} times, expected what ibstat prints on one node")
+        twice, of = next(name for name in names if names.count(name) > 1), f" of {host}" if host else ""
+        said = f"{twice}{of} stands {names.count(twice)} times"
+        raise DataError(f"{path}: {said}, expected what ibstat prints on one node")
     return found
 
 

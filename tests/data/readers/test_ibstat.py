@@ -67,6 +67,29 @@ def test_other_texts_are_refused(tmp_path: Path, text: str, words: str) -> None:
         read(tmp_path, text)
 
 
+@pytest.mark.parametrize("prefixes", [("0: ", "1: "), ("node01: ", "node02: "), ("[1,0]<stdout>:", "[1,1]<stdout>:")])
+def test_hosts_of_a_launcher_are_read_one_by_one(tmp_path: Path, prefixes: tuple[str, str]) -> None:
+    """Lines of two hosts in turn are the ports of either where these are alike, and refused where they are not."""
+
+    def mixed(other: str) -> str:
+        texts = CARDS.splitlines(), other.splitlines()
+        return "".join(
+            f"{prefix}{line}\n"
+            for lines in zip(*texts, strict=True)
+            for prefix, line in zip(prefixes, lines, strict=True)
+        )
+
+    assert read(tmp_path, mixed(CARDS)) == read(tmp_path, CARDS)
+    assert read(tmp_path, mixed(CARDS.replace("mlx5_", "rocep"))) == read(tmp_path, CARDS)
+    first, other = (prefix.rstrip(": ") for prefix in prefixes)
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, mixed(CARDS.replace("State: Active", "State: Down", 1)))
+    four, three = (f"1 of 100 Gb/s Ethernet, {count} of 400 Gb/s InfiniBand" for count in (4, 3))
+    assert f"{first} has {four} and {other} {three}, expected hosts with the same ports up" in str(caught.value)
+    with pytest.raises(DataError, match=r"mlx5_0/1 of .* stands 2 times, expected what ibstat prints on one node"):
+        read(tmp_path, mixed(CARDS) * 2)
+
+
 def test_a_node_without_a_port_is_refused(tmp_path: Path) -> None:
     ports = read(tmp_path, card("a", "400", "InfiniBand", "Down"))
     with pytest.raises(DataError, match="c: none of 1 ports is Active and LinkUp, expected one"):
