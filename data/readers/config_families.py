@@ -102,7 +102,8 @@ def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[st
     for name, value in known.items():
         concept = next((concept for concept, names in NAMES.items() if name in names), "")
         required = concept in ("hidden", "layers", "heads", "vocab", "seq")
-        others = {name, *NAMES.get(concept, ())}
+        # A name under which the class has a size of its own is no other name of this size.
+        others = {name, *(other for other in NAMES.get(concept, ()) if known.get(other) is None)}
         if (
             value is not None
             and not others & values.keys()
@@ -179,14 +180,16 @@ def further_fields(values: Mapping[str, Any]) -> frozenset[str]:
         return frozenset(known_families()[str(family)])
     found = FIELDS if family in MIXERS else frozenset[str]()
     if family in _GATES:
-        found |= {"gating", "use_attention_gate", "attn_output_gate"}
+        found |= {"use_attention_gate", "attn_output_gate"} | ({"gating"} if family == "laguna" else set[str]())
     return found | INDEX_FIELDS if family in _INDEXED else found
 
 
 def gate_width(values: Mapping[str, Any], heads: Any, head_dim: Any) -> int | None:
     """Columns of the gate of the attention's output, None without one."""
     kind = _GATES.get(str(values.get("model_type")))
-    off = values.get("use_attention_gate") is False or values.get("gating") is False
+    if values.get("model_type") == "laguna" and values.get("gating") == "per-element":
+        kind = "channels"
+    off = values.get("use_attention_gate") is False
     if kind is None or off or values.get("attn_output_gate") is False or not isinstance(heads, int) or heads < 1:
         return None
     each = head_dim if isinstance(head_dim, int) else values.get("hidden_size", 0) // heads

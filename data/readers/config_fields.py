@@ -81,6 +81,19 @@ def router_groups(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"router_num_groups": groups, "router_group_topk": kept}
 
 
+_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
+def latent_sizes(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Sizes of latent attention that a file states; refused if keys are not as wide as their two parts."""
+    sizes = {name: size for name in _LATENT if (size := first(values, name)) is not None}
+    whole, parts = values.get("qk_head_dim"), [sizes.get(name) for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
+    if isinstance(whole, int) and all(isinstance(part, int) for part in parts) and whole != sum(filter(None, parts)):
+        words = f"expected the sum of qk_nope_head_dim and qk_rope_head_dim ({sum(filter(None, parts))})"
+        raise DataError(f"{where}: qk_head_dim is {whole}, {words}")
+    return sizes
+
+
 def unknown_fields(values: Mapping[str, Any]) -> Iterator[str]:
     """Fields that may speak of the model's shape, are on, and that no rule knows."""
     for name, value in values.items():

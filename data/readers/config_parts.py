@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from taut.data.readers.config_fields import NAMES, first, router_groups
+from taut.data.readers.config_fields import NAMES, first, latent_sizes, router_groups
 from taut.data.readers.config_mixers import gated_delta_sizes, mamba2_sizes, whole_number
 from taut.data.spec import shorten
 from taut.errors import DataError
@@ -70,6 +70,11 @@ class _File:
     def layers(self) -> int:
         return self.number("num_hidden_layers", "num_layers", "n_layer")
 
+    def expect(self, name: str, value: object, why: str = "as its class builds") -> None:
+        """Refuse a file that states another value under a name; ``why``: for the message."""
+        if self.get(name) not in (None, value):
+            raise DataError(f"{self.where}: {name} is {shorten(self.values[name])}, expected {shorten(value)}, {why}")
+
     def listed(self, *names: str, default: list[Any] | None = None, entries: int | None = None) -> list[Any]:
         """So many entries under one of some names, one a layer unless it is said."""
         found = next((self.values[name] for name in names if self.get(name) is not None), default)
@@ -106,8 +111,7 @@ class _File:
 
     def latent(self) -> Layer:
         """Latent attention as most files state it."""
-        names = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-        return {name: value for name in names if (value := self.first(name)) is not None}
+        return latent_sizes(self.values, self.where)
 
     def indexer(self) -> Layer:
         """The indexer of latent attention."""
@@ -329,6 +333,7 @@ def _recurrent_gemma(file: _File) -> list[Layer]:
 def _xlstm(file: _File) -> list[Layer]:
     """xLSTM: matrix memories, and a gated feed-forward part."""
     hidden, heads = file.number("hidden_size", "embedding_dim"), file.number("num_heads")
+    file.expect("embedding_dim", hidden)
     keys, width = (
         int(hidden * (file.get(name) or usual)) for name, usual in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
     )
@@ -336,7 +341,7 @@ def _xlstm(file: _File) -> list[Layer]:
     wide = rounded * -(-int(hidden * (file.get("ffn_proj_factor") or 2.667)) // rounded)
     sizes = {"key_dim": keys // heads, "value_dim": width // heads, "made": 2 * keys + 2 * width + 2 * heads}
     mixer = {**sizes, "chunk": file.number("chunk_size", usual=64)}
-    layers = file.number("num_hidden_layers", "num_blocks")
+    layers = file.number("num_blocks", "num_hidden_layers")
     return [{"kind": "mlstm", "heads": heads, "mixer": mixer, "ffn_hidden": wide}] * layers
 
 
@@ -385,21 +390,20 @@ def _gemma4(file: _File) -> Iterator[Layer]:
     each, shared = file.get("hidden_size_per_layer_input") or 0, file.get("num_kv_shared_layers") or 0
     listed = [*file.windows((at + 1) % 6 for at in range(layers))[:-1], "full_attention"]
     stated, alike = file.get("per_layer_config"), file.get("attention_k_eq_v")
-    unified = str(file.get("model_type")).startswith("gemma4_unified")
     further = _through(hidden, each) if each else []
     assistant = file.get("backbone_hidden_size")
     for at, kind in enumerate(listed):
         is_full = kind == "full_attention"
         apart = {"head_dim": file.get("global_head_dim") or 512} if is_full else {}
         heads = file.get("num_global_key_value_heads")
-        apart |= {"kv_heads": heads} if is_full and heads and (alike or unified) else {}
+        apart |= {"kv_heads": heads} if is_full and heads and alike else {}
         if isinstance(stated, dict):
             own = _apart(stated, at)
             apart = {"head_dim": own["head_dim"]} if "head_dim" in own else {}
             apart |= {"kv_heads": own["num_key_value_heads"]} if "num_key_value_heads" in own else {}
         reused = at >= layers - shared
         layer = {**file.attention(), **apart, "qk_norm": True}
-        layer["kv_matrices"] = 0 if reused else 1 if is_full and alike and not unified else 2
+        layer["kv_matrices"] = 0 if reused else 1 if is_full and alike else 2
         layer |= file.window(not is_full, "sliding_window")
         wide = file.number("intermediate_size") * (2 if reused and file.get("use_double_wide_mlp") else 1)
         layer["adjoined"] = further + _ends(hidden, at, layers, each * layers, 0)
@@ -534,13 +538,25 @@ def _axk2(file: _File) -> Iterator[Layer]:
 def _dots3(file: _File) -> Iterator[Layer]:
     """Dots 3: latent attention of two shapes, with an indexer or a window, and a gate for every head."""
     listed, stated = file.listed("layer_types"), file.get("per_layer_config")
-    for at, routes in enumerate(file.routed()):
-        apart = _apart(stated, at) if isinstance(stated, dict) else {}
-        own, (kind, *_) = file.over(apart), listed[at].split("_")
-        latent = own.latent() | (file.indexer() if listed[at] == "indexed_attention" else {})
+    file.expect("use_dsa", True)
+    # Older files have their windows' sizes under names of their own, and call indexed attention full.
+    older = {name: file.get(f"swa_{name}", usual) for name, usual in _DOTS3_SLIDING.items()}
+    older["qk_rope_head_dim"] = file.get("swa_qk_rope_head_dim", older["head_dim"] - older["qk_nope_head_dim"])
+    for at, (kind, routes) in enumerate(zip(listed, file.routed(), strict=True)):
+        sliding = kind == "sliding_attention"
+        apart = _apart(stated, at) if isinstance(stated, dict) else older if sliding else {}
+        own, indexed = file.over(apart), kind == "indexed_attention" or (stated is None and not sliding)
+        latent = own.latent() | (file.indexer() if indexed else {})
         layer = {"heads": own.heads, "latent": latent, "attention_gate": own.heads}
-        layer |= own.window(listed[at] == "sliding_attention", "sliding_window")
-        yield {"kind": _named(routes, f"-{kind}"), **layer, **file.part(routes)}
+        layer |= own.window(sliding, "sliding_window")
+        shared = file.shared_width() * file.number("n_shared_experts", usual=1)
+        part = file.experts(shared=shared) if routes else file.dense()
+        yield {"kind": _named(routes, f"-{kind.partition('_')[0]}"), **layer, **part}
+
+
+_DOTS3_SLIDING = {"num_attention_heads": 64, "q_lora_rank": 1024, "kv_lora_rank": 1024, "head_dim": 256}
+_DOTS3_SLIDING |= {"qk_nope_head_dim": 192, "v_head_dim": 128}
+"""Sizes of Dots 3 in layers with a window, where neither ``per_layer_config`` nor a field states them."""
 
 
 def _inkling(file: _File) -> Iterator[Layer]:

@@ -53,6 +53,7 @@ from taut.data.readers.config_families import (
 from taut.data.readers.config_fields import (
     NAMES,
     first,
+    latent_sizes,
     refuse_contradictions,
     refuse_forms,
     refuse_unknown,
@@ -240,7 +241,6 @@ _WHOLE: dict[str, Callable[[int, int], bool]] = {
     "lfm3": lambda layer, _: layer % 4 != 0 or layer == 0,
 }
 """Which layers attend to all tokens in families whose pattern has no period, where a file does not say."""
-_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _LISTED = ("mlp_layer_types", "is_moe_layer", "moe_layers_enum", "moe_layer_freq", "moe_layers")
 """Fields that list layers with experts."""
 
@@ -358,13 +358,9 @@ def latent(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Fields of a model with latent attention, none of one with plain attention."""
     if not first(values, "kv_lora_rank"):
         return {}
-    sizes = {name: first(values, name) for name in _LATENT if first(values, name) is not None}
+    sizes = latent_sizes(values, where)
     if "v_head_dim" not in sizes and values.get("model_type") == "minicpm3":
         sizes["v_head_dim"] = values["hidden_size"] // values["num_attention_heads"]
-    whole, parts = values.get("qk_head_dim"), [sizes.get(name) for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
-    if isinstance(whole, int) and all(isinstance(part, int) for part in parts) and whole != sum(filter(None, parts)):
-        words = f"expected the sum of qk_nope_head_dim and qk_rope_head_dim ({sum(filter(None, parts))})"
-        raise DataError(f"{where}: qk_head_dim is {whole}, {words}")
     if values.get("index_n_heads") and values.get("index_head_dim"):
         sizes |= {"index_heads": values["index_n_heads"], "index_dim": values["index_head_dim"]}
     return {"latent": sizes, "kv_heads": None, "head_dim": None}
@@ -418,8 +414,10 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
         raise DataError(f"{where}: attn_type_list names layers with linear attention, {EXPECTED}")
     if values.get("add_cross_attention"):
         raise DataError(f"{where}: add_cross_attention is {shorten(values['add_cross_attention'])}, {EXPECTED}")
-    if values.get("is_moe") and values.get("model_type") == "doge":
-        raise DataError(f"{where}: is_moe is true, a model of experts without matrices, {EXPECTED}")
+    gating = values.get("gating")
+    if values.get("model_type") == "laguna" and gating not in (None, True, "per-head", "per-element"):
+        words = "expected true, 'per-head' or 'per-element', as its class has a gate in any case"
+        raise DataError(f"{where}: gating is {shorten(gating)}, {words}")
 
 
 def refuse_lists(values: Mapping[str, Any], where: str) -> dict[str, Any]:

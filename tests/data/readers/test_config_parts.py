@@ -225,3 +225,55 @@ def test_a_field_that_no_rule_of_the_type_reads_is_refused(tmp_path: Path) -> No
     """Fields of other families are not known to a type's own rules."""
     with pytest.raises(DataError, match="altup_num_inputs is 4, which may change the model's shape"):
         read(tmp_path, {**JAMBA, "altup_num_inputs": 4})
+
+
+XLSTM = {"model_type": "xlstm", "hidden_size": 512, "num_hidden_layers": 4, "num_heads": 8, "vocab_size": 1024}
+LAGUNA = {"model_type": "laguna", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
+LAGUNA |= {"num_key_value_heads": 2, "head_dim": 64, "vocab_size": 1024, "max_position_embeddings": 4096}
+DOTS3: dict[str, Any] = {"model_type": "dots3_note_text", "hidden_size": 5120, "num_hidden_layers": 4}
+DOTS3 |= {"layer_types": ["indexed_attention"] * 2 + ["sliding_attention"] * 2, "num_attention_heads": 128}
+DOTS3 |= {"vocab_size": 1024, "max_position_embeddings": 4096}
+UNIFIED = {**GEMMA4, "model_type": "gemma4_unified_text", "enable_moe_block": False, "attention_k_eq_v": False}
+UNIFIED = {name: value for name, value in UNIFIED.items() if name not in ("hidden_size_per_layer_input", "num_experts")}
+DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 5, "num_attention_heads": 128}
+DEEPSEEK |= {"vocab_size": 1024, "max_position_embeddings": 4096}
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "more"),
+    [
+        # A layer of xLSTM: 2 x 256 + 3 x 512 columns in and out, gates of 8 heads, 3 x 1408, and norms and biases.
+        (XLSTM, {"num_blocks": 3}, -((2 * 256 + 3 * 512 + 2 * 8 + 3 * 1408) * 512 + 2 * 512)),
+        (LAGUNA, {"gating": "per-element"}, 4 * 4 * (64 - 1) * 256),
+        (LAGUNA, {"gating": "per-head"}, 0),
+        # Three layers of experts.
+        (DOTS3, {"n_shared_experts": 2}, 3 * 3 * 5120 * 1536),
+        # Values are keys in five of 30 layers; with that they have two heads of 512 channels, not eight.
+        (UNIFIED, {"attention_k_eq_v": True}, -5 * 2816 * 512 * (2 * 8 - 2)),
+        # Experts stay 2048 wide, and the first three layers have no experts.
+        (DEEPSEEK, {"intermediate_size": 18433}, 3 * 3 * 7168),
+    ],
+)
+def test_a_field_changes_what_it_changes_in_its_class(
+    tmp_path: Path, values: dict[str, Any], change: dict[str, Any], more: int
+) -> None:
+    """Parameters that one field adds, by hand from the shapes of the class."""
+    base = read(tmp_path, values).parameters()
+    assert read(tmp_path, {**values, **change}).parameters() - base == more
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "words"),
+    [
+        (XLSTM, {"embedding_dim": 1024}, "embedding_dim is 1024, expected 512, as its class builds"),
+        (LONGCAT, {"qk_head_dim": 256}, r"qk_head_dim is 256, expected the sum of qk_nope_head_dim .* \(192\)"),
+        (LAGUNA, {"gating": False}, "gating is False, expected true, 'per-head' or 'per-element', as its class has"),
+        (DOTS3, {"use_dsa": False}, "use_dsa is False, expected True"),
+    ],
+)
+def test_a_field_that_its_class_does_not_follow_is_refused(
+    tmp_path: Path, values: dict[str, Any], change: dict[str, Any], words: str
+) -> None:
+    """Sizes that the class does not build from, or builds into a model that does not run."""
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, {**values, **change})
