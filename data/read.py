@@ -408,6 +408,7 @@ _PARTS = (
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?",
     r"\[?[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d\]?",
     r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?:?",
+    r"\[[\d/-]*[.:/][\d./:-]*\]:?",
     # a quotation
     r">",
     # Kubernetes' own log, and a level

@@ -21,8 +21,9 @@ keeps all cards of a host busy, so (1) is the sum of a node's cards, of which on
 
 sendrecv has one sender a host: (1) is one pair's, and says nothing of that sum. A text may hold several runs: the one
 over the most hosts speaks for the network, the largest inside one host for the node, and repeats of one run have the
-median of every size. Where the cluster is stated to be one node, as a rack of hosts in one NVLink domain, the run lies
-inside it. The library may use other algorithms than a ring, so (2) is what a ring would have needed.
+median of every size, as have runs that several hosts made alone if their bus bandwidths (1) agree within ``NOISE``.
+Where the cluster is stated to be one node, as a rack of hosts in one NVLink domain, the run lies inside it. The library
+may use other algorithms than a ring, so (2) is what a ring would have needed.
 
 A run that ends before the largest message that its head announces is refused, as are runs over other hosts in one
 file, and ranks that stand on two hosts. Sizes end where memory ends ("Reducing maxBytes"). Times of the host (``-C 1``)
@@ -32,6 +33,7 @@ NVIDIA/nccl-tests, src/common.cu and util.cu.
 
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,12 +42,14 @@ from typing import Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
-from taut.data.read import plain_lines, read_json, read_text
-from taut.data.spec import shorten
+from taut.data.read import lines_by_host, plain_lines, read_json, read_text
+from taut.data.spec import shorten, shorten_text
 from taut.data.units import GIGABIT, GIGABYTE
 from taut.errors import DataError
 
 EXPECTED = "nccl-tests output"
+NOISE = 0.1
+"""Share by which runs that are alike may differ: less than the eighth that a node of eight cards loses with one."""
 
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\son\s+(\S+)\s+device\s")
 _GROUP = re.compile(r"\sGroup\s+(\d{1,9})\s")
@@ -90,10 +94,10 @@ def read_nccltests(path: Path, collective: str = "") -> NcclRun:
         report = read_json(path, EXPECTED)
         named, hosts, rows = _named(report), _hosts_json(report, path), _rows_json(report, path)
     else:
-        lines = [re.sub(r"^\s+#", "#", line) for line in plain_lines(text)]
-        if wrong := next(filter(_FAILED.match, lines), None):
+        logs = _logs(text)
+        if wrong := next((line for log in logs for _, line in log if _FAILED.match(line)), None):
             raise DataError(f"{path}: {wrong.strip('# ')}, expected 0 OK, as wrong results say nothing")
-        return _joined([_run_text(run, collective, path) for run in _runs(lines)], path)
+        return _joined([_run_text(run, collective, path) for log in logs for run in _runs(log)], path)
     return _run(named, collective, hosts, rows, path)
 
 
@@ -111,12 +115,20 @@ def _run(named: set[str], collective: str, hosts: tuple[str, ...], rows: tuple[N
     return NcclRun(collective=_agreed(named, collective, path), hosts=hosts, rows=medians)
 
 
-def _runs(lines: list[str]) -> list[list[tuple[int, str]]]:
+def _logs(text: str) -> list[list[tuple[int, str]]]:
+    """Numbered lines of every host where each printed runs of its own, else all lines together."""
+    apart = [log for log in lines_by_host(text).values() if any(_RANK.match(line.lstrip()) for _, line in log)]
+    if len(apart) < 2 or not all(any(_FIGURES.match(line) for _, line in log) for log in apart):
+        apart = [list(enumerate(plain_lines(text), start=1))]
+    return [[(number, re.sub(r"^\s+#", "#", line)) for number, line in log] for log in apart]
+
+
+def _runs(lines: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
     """Numbered lines of every run: one begins where ranks are listed again after rows."""
     found: list[list[tuple[int, str]]] = [[]]
     remarks: list[tuple[int, str]] = []
     had_rows = False
-    for number, line in enumerate(lines, start=1):
+    for number, line in lines:
         if line.startswith("#"):
             remarks.append((number, line))
             if had_rows and _RANK.match(line):
@@ -155,17 +167,43 @@ def _joined(runs: list[NcclRun], path: Path) -> NcclRun:
     if len(names := {run.collective for run in runs}) > 1:
         raise DataError(f"{path}: has the collectives {', '.join(sorted(names))}, expected one in a file")
     widest = max(runs, key=lambda run: (len(run.ranks_per_host), len(run.hosts)))
-    alike = [row for run in runs if run.hosts == widest.hosts for row in run.rows]
-    inside = [run for run in runs if len(run.ranks_per_host) == 1 and len(run.hosts) > 1]
+    inside = [run for run in runs if len(run.ranks_per_host) == 1]
+    if len(widest.ranks_per_host) == 1:
+        return _of_node(inside, path)
     for run in runs:
         same = len(run.ranks_per_host) == len(widest.ranks_per_host) and len(run.hosts) == len(widest.hosts)
         if same and set(run.hosts) != set(widest.hosts):
             first, other = (shorten(sorted(each.ranks_per_host)) for each in (widest, run))
             raise DataError(f"{path}: has runs over {first} and over {other}, expected those of the same hosts")
-    joined = _run({widest.collective}, "", widest.hosts, tuple(alike), path)
-    if len(widest.ranks_per_host) > 1 and inside:
-        return replace(joined, inside=max(inside, key=lambda run: len(run.hosts)))
-    return joined
+    joined = _median([run for run in runs if run.hosts == widest.hosts], path)
+    inside = [run for run in inside if len(run.hosts) > 1]
+    return replace(joined, inside=_of_node(inside, path)) if inside else joined
+
+
+def _of_node(runs: list[NcclRun], path: Path) -> NcclRun:
+    """The largest run inside a host, repeats as their median; of several hosts that of all if they agree."""
+    most = {run.hosts[0]: 0 for run in runs}
+    for run in runs:
+        most[run.hosts[0]] = max(most[run.hosts[0]], len(run.hosts))
+    if len(set(most.values())) > 1:
+        said = ", ".join(f"{host} {count}" for host, count in most.items())
+        raise DataError(
+            f"{path}: hosts alone have other numbers of ranks, {shorten_text(said)}; expected as many on each"
+        )
+    hosts = {host: [run for run in runs if run.hosts == (host,) * count] for host, count in most.items()}
+    if len(hosts) > 1:
+        found = {host: _largest(_median(own, path)).busbw for host, own in hosts.items()}
+        low, high = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+        if found[low] < (1 - NOISE) * found[high]:
+            said = f"{low} has {found[low]:g} GB/s of bus bandwidth and {high} {found[high]:g}"
+            raise DataError(f"{path}: {said}, expected hosts within {NOISE:.0%}, or one host")
+        warnings.warn(f"{path}: the median of {len(hosts)} hosts alike is taken for a node", UserWarning, stacklevel=4)
+    return _median([run for own in hosts.values() for run in own], path)
+
+
+def _median(runs: list[NcclRun], path: Path) -> NcclRun:
+    """Runs alike as one, under the hosts of the first."""
+    return _run({runs[0].collective}, "", runs[0].hosts, tuple(row for run in runs for row in run.rows), path)
 
 
 def _agreed(named: set[str], stated: str, path: Path) -> str:
@@ -385,10 +423,14 @@ def _gpus(run: NcclRun, name: str, inside: bool) -> int:
 
 def _bandwidth_gbps(run: NcclRun, name: str) -> float:
     """Gb/s of the largest message, eq. (1)."""
-    largest = max(run.rows, key=lambda row: (row.size, row.busbw))
+    largest = _largest(run)
     if not largest.busbw > 0:
         raise DataError(f"{name}: bus bandwidth of {largest.size} bytes is {largest.busbw:g}, expected GB/s > 0")
     return largest.busbw * GIGABYTE / GIGABIT
+
+
+def _largest(run: NcclRun) -> NcclRow:
+    return max(run.rows, key=lambda row: (row.size, row.busbw))
 
 
 def _latency_us(run: NcclRun, name: str) -> float | None:

@@ -10,17 +10,23 @@ The text has, of every test that ran, a line with the description, a line of col
 
 The direction is the one that the test's description states: after ``GPU(row) -> GPU(column)`` the row sends to the
 column, after ``GPU(row) <- GPU(column)`` the matrix is turned over. The diagonal is ignored.
+
+Of a test that ran several times, on one node or on nodes alike, the mean is taken if all cells agree within ``NOISE``.
 """
 
 import math
 import re
+import warnings
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from taut.data.cluster import ClusterSpec, one_node
 from taut.data.device import DeviceSpec
-from taut.data.read import plain_lines, read_json, read_text
+from taut.data.read import lines_by_host, read_json, read_text
+from taut.data.readers.nccl_tests import NOISE
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -46,18 +52,48 @@ def read_nvbandwidth(path: Path, test: str = "") -> DeviceBandwidth:
     """GB/s from row to column of one test, by default the first of ``PREFERRED`` that passed."""
     text = read_text(path, EXPECTED)
     is_json = text.lstrip().startswith("{")
-    cases = _cases(path) if is_json else _cases_text(plain_lines(text))
+    cases = (
+        _cases(path)
+        if is_json
+        else [case for host, log in lines_by_host(text).items() for case in _cases_text(log, host)]
+    )
     if not (cases or is_json):
         raise DataError(
             f"{path} line 1: has no matrix between devices, expected the JSON of nvbandwidth -j or its text"
         )
-    case = _chosen(cases, test, path)
+    name, chosen = _chosen(cases, test, path)
+    return DeviceBandwidth(test=name, rows=_mean([_matrix(case, path) for case in chosen], chosen, path))
+
+
+def _matrix(case: dict[str, Any], path: Path) -> tuple[tuple[float, ...], ...]:
+    """GB/s from row to column of a test."""
     where = f"{path}: {case['name']}"
     words = str(case.get("bandwidth_description", ""))
     if "(GB/s)" not in words or not (SENDS in words or RECEIVES in words):
         raise DataError(f"{where}: bandwidth_description is {shorten(words)}, expected '{SENDS} bandwidth (GB/s)'")
     rows = _rows(case["bandwidth_matrix"], where)
-    return DeviceBandwidth(test=case["name"], rows=rows if SENDS in words else tuple(zip(*rows, strict=True)))
+    return rows if SENDS in words else tuple(zip(*rows, strict=True))
+
+
+def _mean(
+    matrices: list[tuple[tuple[float, ...], ...]], cases: list[dict[str, Any]], path: Path
+) -> tuple[tuple[float, ...], ...]:
+    """The mean of matrices alike; ``DataError`` where a cell of two differs by more than noise."""
+    if len(matrices) == 1:
+        return matrices[0]
+    said = f"{path}: has the matrix of {cases[0]['name']} {len(matrices)} times"
+    if len(sizes := {len(matrix) for matrix in matrices}) > 1:
+        raise DataError(f"{said}, of {shorten(sorted(sizes))} devices, expected repeats of one run")
+    for i, j in product(range(len(matrices[0])), repeat=2):
+        cells = [(matrix[i][j], str(case.get("host", ""))) for matrix, case in zip(matrices, cases, strict=True)]
+        (low, one), (high, other) = min(cells), max(cells)
+        if low < (1 - NOISE) * high:
+            on = f" on {one} and {other}" if one or other else ""
+            raise DataError(
+                f"{said}, from device {i} to {j} {low:g} and {high:g} GB/s{on}, expected repeats within {NOISE:.0%}"
+            )
+    warnings.warn(f"{said}, within {NOISE:.0%}: their mean is taken", UserWarning, stacklevel=3)
+    return tuple(tuple(map(fmean, zip(*rows, strict=True))) for rows in zip(*matrices, strict=True))
 
 
 def _cases(path: Path) -> list[dict[str, Any]]:
@@ -72,11 +108,11 @@ def _cases(path: Path) -> list[dict[str, Any]]:
     return [case for case in cases if isinstance(case, dict) and isinstance(case.get("name"), str)]
 
 
-def _cases_text(lines: list[str]) -> list[dict[str, Any]]:
-    """Test cases of the text, as the JSON has them."""
+def _cases_text(lines: list[tuple[int, str]], host: str) -> list[dict[str, Any]]:
+    """Test cases of a host's text, as the JSON has them."""
     cases: list[dict[str, Any]] = []
     running, description, rows = "", "", list[list[str]]()
-    for line in lines:
+    for _, line in lines:
         words = line.split()
         if waived := _WAIVED.match(line):
             cases.append({"name": waived[1], "status": "Waived"})
@@ -89,20 +125,19 @@ def _cases_text(lines: list[str]) -> list[dict[str, Any]]:
         elif rows and (total := _SUM.match(line)):
             name = running or total[1]
             own = {"bandwidth_description": description, "bandwidth_matrix": rows}
-            cases.append({"name": name, "status": "Passed", **own})
+            cases.append({"name": name, "status": "Passed", "host": host, **own})
             running, description, rows = "", "", []
     return cases
 
 
-def _chosen(cases: list[dict[str, Any]], test: str, path: Path) -> dict[str, Any]:
+def _chosen(cases: list[dict[str, Any]], test: str, path: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The test that is read, and its runs."""
     wanted = (test,) if test else PREFERRED
     for name in wanted:
         passed = [case for case in cases if case["name"] == name and case.get("status") == "Passed"]
         found_in = [case for case in passed if "bandwidth_matrix" in case]
-        if len(found_in) > 1:
-            raise DataError(f"{path}: has the matrix of {name} {len(found_in)} times, expected one run on one node")
         if found_in:
-            return found_in[0]
+            return name, found_in
     waived = [case["name"] for case in cases if case.get("status") == "Waived" and case["name"] in wanted]
     if waived:
         raise DataError(

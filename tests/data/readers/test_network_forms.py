@@ -49,6 +49,7 @@ PLAIN = run({"a": 2, "b": 2}, [(1024, 60.0, 0.1), (2**30, 9000.0, 100.0)])
         "2025-11-27T10:11:12.123Z stdout F ",
         "Nov 27 10:11:12 host-0 nccl[123]: ",
         "[rank0]: ",
+        "[12.345] ",
         "[pod/nccl-launcher/main] ",
         "\x1b[32m[1,0]<stdout>:\x1b[0m",
         "10:11:12.5 ",
@@ -159,11 +160,59 @@ def test_text_of_nvbandwidth(tmp_path: Path, before: str, prefix: str) -> None:
     path.write_text("".join(f"{prefix}{line}\n" for line in (before + MATRIX).splitlines()))
     found = read_nvbandwidth(path)
     assert (found.test, found.rows) == ("device_to_device_memcpy_read_ce", ((0.0, 26.34), (25.35, 0.0)))
-    path.write_text(2 * (before + MATRIX))
-    with pytest.raises(DataError, match="has the matrix of device_to_device_memcpy_read_ce 2 times, expected one run"):
-        read_nvbandwidth(path)
     path.write_text((before + MATRIX).replace("->", "<-"))
     assert read_nvbandwidth(path).rows == ((0.0, 25.35), (26.34, 0.0))
+
+
+def test_repeats_of_nvbandwidth_are_their_mean(tmp_path: Path) -> None:
+    """26.34 and 25.34 GB/s are 25.84; a cell that differs by more than a tenth is refused, with its hosts."""
+    path = tmp_path / "a.txt"
+    path.write_text(MATRIX + MATRIX.replace("26.34", "25.34"))
+    with pytest.warns(UserWarning, match="has the matrix of .*_read_ce 2 times, within 10%: their mean is taken"):
+        found = read_nvbandwidth(path)
+    assert found.rows[0] == pytest.approx((0.0, 25.84)) and found.rows[1] == (25.35, 0.0)
+    other = MATRIX.replace("26.34", "20.34")
+    path.write_text(MATRIX + other)
+    with pytest.raises(
+        DataError, match=r"2 times, from device 0 to 1 20.34 and 26.34 GB/s, expected repeats within 10%"
+    ):
+        read_nvbandwidth(path)
+    path.write_text(MATRIX + MATRIX.partition(" 1     25")[0].replace("     26.34", "") + MATRIX[MATRIX.index("SUM") :])
+    with pytest.raises(DataError, match=r"2 times, of \[1, 2\] devices, expected repeats of one run"):
+        read_nvbandwidth(path)
+    lines = zip(MATRIX.splitlines(), other.splitlines(), strict=True)
+    path.write_text("".join(f"n1: {one}\nn2: {two}\n" for one, two in lines))
+    with pytest.raises(DataError, match=r"20.34 and 26.34 GB/s on n2 and n1, expected repeats within 10%"):
+        read_nvbandwidth(path)
+
+
+def test_hosts_that_ran_alone_are_a_node(tmp_path: Path) -> None:
+    """Of 380, 390 and 400 GB/s of three hosts the median counts; a host of 300 is named, hosts in turn are parted."""
+    device = catalog_devices()["h100-80gb"]
+    texts = [run({name: 8}, [(1024, 28.0, 0.1), (2**30, 5.0 - i, 380.0 + 10 * i)]) for i, name in enumerate("abc")]
+    in_turn = "".join(
+        f"{name}: {line}\n"
+        for lines in zip(*map(str.splitlines, texts), strict=True)
+        for name, line in zip("abc", lines, strict=True)
+    )
+    for text in ("".join(texts), in_turn):
+        with pytest.warns(UserWarning, match="run.txt: the median of 3 hosts alike is taken for a node"):
+            found = cluster_from_nccltests(read(tmp_path, text), name="c", device=device)
+        assert (found.num_nodes, found.nodes[0].gpus_per_node, found.nodes[0].intra_bandwidth_gbps) == (1, 8, 3120.0)
+    wide = run({"a": 8, "b": 8}, [(1024, 70.0, 0.1), (2**30, 9.0, 300.0)])
+    with pytest.warns(UserWarning, match="3 hosts alike"):
+        found = cluster_from_nccltests(read(tmp_path, wide + "".join(texts)), name="c", device=device)
+    assert (found.num_nodes, found.nodes[0].intra_bandwidth_gbps) == (2, 3120.0)
+    for before in ("", wide):
+        with pytest.raises(
+            DataError, match="b has 300 GB/s of bus bandwidth and c 400, expected hosts within 10%, or one"
+        ):
+            read(tmp_path, before + "".join(texts).replace("390.0", "300.0"))
+    with pytest.raises(
+        DataError, match="hosts alone have other numbers of ranks, a 8, b 8, c 8, d 7; expected as many"
+    ):
+        read(tmp_path, "".join(texts) + run({"d": 7}, [(1024, 28.0, 0.1), (2**30, 5.0, 380.0)]))
+    assert len(read(tmp_path, run({"a": 2}, [(2**30, 5.0, 300.0)]) + texts[0]).hosts) == 8
 
 
 def test_devices_without_peer_access_are_named(tmp_path: Path) -> None:
