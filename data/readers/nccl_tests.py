@@ -27,8 +27,9 @@ may use other algorithms than a ring, so (2) is what a ring would have needed.
 
 A run that ends before the largest message that its head announces is refused, as are runs over other hosts in one
 file, and ranks that stand on two hosts. Sizes end where memory ends ("Reducing maxBytes"). Times of the host (``-C 1``)
-say nothing of the links and give no latency; bandwidths are of the operation's time even then. Source:
-NVIDIA/nccl-tests, src/common.cu and util.cu.
+say nothing of the links, and those of operations that start together (``-m``) are a share of what all take: neither
+gives a latency, while bandwidths are of the operation's time even then. Source: NVIDIA/nccl-tests, src/common.cu and
+util.cu.
 """
 
 import math
@@ -57,6 +58,7 @@ _START = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _FIGURES = re.compile(r"\s*\d+\s+\d+\s")
 _FAILED = re.compile(r"#\s*Out of bounds values\s*:.*\bFAILED\b")
 _SIZES = re.compile(r"#.*\bmaxBytes (\d+) step: (\d+)\((factor|bytes)\)")
+_TOGETHER = re.compile(r"#.*\bagg iters: ([2-9]|\d{2})")
 _REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+)")
 _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
 
@@ -93,6 +95,9 @@ def read_nccltests(path: Path, collective: str = "") -> NcclRun:
     if text.lstrip().startswith("{"):
         report = read_json(path, EXPECTED)
         named, hosts, rows = _named(report), _hosts_json(report, path), _rows_json(report, path)
+        config = report.get("config")
+        if isinstance(config, dict) and config.get("aggregated_iterations", 1) != 1:
+            rows = _untimed(rows)
     else:
         logs = _logs(text)
         if wrong := next((line for log in logs for _, line in log if _FAILED.match(line)), None):
@@ -145,9 +150,15 @@ def _runs(lines: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
 
 def _run_text(lines: list[tuple[int, str]], collective: str, path: Path) -> NcclRun:
     texts = [line for _, line in lines]
-    run = _run(_named_text(texts), collective, _hosts_text(texts, path), _rows_text(lines, path), path)
+    rows = _rows_text(lines, path)
+    rows = _untimed(rows) if any(map(_TOGETHER.match, texts)) else rows
+    run = _run(_named_text(texts), collective, _hosts_text(texts, path), rows, path)
     _check_end(texts, max(row.size for row in run.rows), path)
     return run
+
+
+def _untimed(rows: tuple[NcclRow, ...]) -> tuple[NcclRow, ...]:
+    return tuple(replace(row, time_us=math.inf) for row in rows)
 
 
 def _check_end(lines: list[str], largest: int, path: Path) -> None:
@@ -358,7 +369,7 @@ def _untold(run: NcclRun) -> str:
     """What hides the latency of a run; empty where it gives one."""
     least = min(run.rows, key=lambda row: row.size)
     if least.time_us == math.inf:
-        return "the times are the host's (-C)"
+        return "the times are the host's (-C) or of operations together (-m)"
     return "" if least.size <= SMALL else f"the smallest message has {least.size} bytes"
 
 

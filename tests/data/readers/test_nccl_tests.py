@@ -139,11 +139,24 @@ def test_times_of_the_host_give_no_latency(tmp_path: Path) -> None:
     hosted = replace(READ[0], time_us=math.inf)
     found = read(tmp_path, START + ranks(*FOUR) + HEADER.replace(" time ", " cputime ") + ROWS)
     assert found.rows == (hosted, replace(READ[1], time_us=math.inf))
-    assert latency_assumed(found).startswith("the times are the host's (-C), which tell no latency: 3 us inside")
+    assert latency_assumed(found).startswith(
+        "the times are the host's (-C) or of operations together (-m), which tell no latency: 3 us inside"
+    )
     device = catalog_devices()["a100-80gb"]
     assert cluster_from_nccltests(found, name="c", device=device).nodes[0].intra_latency_us == 3.0
     side = {"cpu_time": 12.0, "alg_bw": 0.09, "bus_bw": 0.13, "nwrong": 0}
     assert read(tmp_path, json.dumps(report(results=[row_json(1024, 0, 0, out_of_place=side)]))).rows == (hosted,)
+
+
+def test_times_of_operations_together_give_no_latency(tmp_path: Path) -> None:
+    """With -m 20 a time is a twentieth of what twenty operations take; with 1 it is that of one."""
+    for count, least in ((1, 12.0), (20, math.inf)):
+        head = START.replace(
+            "maxBytes 64", f"maxBytes 64 step: 2(factor) warmup iters: 1 iters: 20 agg iters: {count} graph: 0"
+        )
+        assert read(tmp_path, head + ranks(*FOUR) + HEADER + ROWS).rows[0].time_us == least
+        config = {**report()["config"], "aggregated_iterations": count}
+        assert read(tmp_path, json.dumps(report(config=config))).rows[0].time_us == least
 
 
 @pytest.mark.parametrize(
