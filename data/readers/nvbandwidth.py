@@ -115,7 +115,7 @@ def _cases_text(lines: list[tuple[int, str]], host: str) -> list[dict[str, Any]]
     for _, line in lines:
         words = line.split()
         if waived := _WAIVED.match(line):
-            cases.append({"name": waived[1], "status": "Waived"})
+            cases.append({"name": waived[1], "status": "Waived", "host": host})
         elif match := _RUNNING.match(line):
             running, description, rows = match[1], "", []
         elif "bandwidth (GB/s)" in line:
@@ -136,6 +136,8 @@ def _chosen(cases: list[dict[str, Any]], test: str, path: Path) -> tuple[str, li
     for name in wanted:
         passed = [case for case in cases if case["name"] == name and case.get("status") == "Passed"]
         found_in = [case for case in passed if "bandwidth_matrix" in case]
+        if found_in and any("host" in case for case in cases if (case["name"], case.get("status")) == (name, "Waived")):
+            raise DataError(f"{path}: {name} is Waived in one run and Passed in another, expected runs on nodes alike")
         if found_in:
             return name, found_in
     waived = [case["name"] for case in cases if case.get("status") == "Waived" and case["name"] in wanted]

@@ -224,6 +224,9 @@ def test_devices_without_peer_access_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="read_ce is Waived, as there is no peer access between these devices"):
         read_nvbandwidth(path)
+    path.write_text("Waiving device_to_device_memcpy_read_ce.\n" + MATRIX)
+    with pytest.raises(DataError, match="read_ce is Waived in one run and Passed in another, expected runs on nodes"):
+        read_nvbandwidth(path)
     path.write_text("Running host_to_device_memcpy_ce.\n")
     with pytest.raises(DataError, match="has no matrix between devices"):
         read_nvbandwidth(path)
