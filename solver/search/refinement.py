@@ -15,10 +15,11 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (5) With an uneven batch, (2) divides for every type of device, and plans by type replace (3) and (4)
     (``taut.solver.search.typed_plans``).
 
-No step follows once the bound reaches the incumbent. An order-priced candidate has steps of its own
-(``taut.solver.search.order_refinement``). Its placements are annealed with a stage for each device, and then improved
-by exchanges that the order itself prices (``taut.solver.order_priced.placing``); where all nodes and links are alike,
-the constructed ones are what symmetry leaves, and neither is done.
+No step follows once the bound reaches the incumbent. Where annealing has a guide alone, as for ranks of experts or
+contexts, exchanges that the evaluator prices improve what it found (``taut.solver.order_priced.placing``). So it is for
+an order-priced candidate, which is annealed with a stage for each device and has steps of its own
+(``taut.solver.search.order_refinement``); where all nodes and links are alike, the constructed placements are what
+symmetry leaves, and neither is done.
 """
 
 from typing import Any
@@ -240,13 +241,10 @@ class Refining:
         problem = placing(self._problem, bound.candidate, found)
         start = best_start(problem, found.patterns)
         runs = self._annealed(problem, start)
-        by_order = self.standing(bound.candidate).by_order
-        if by_order or not bound.candidate.of_tensor_groups:
+        if bound.candidate.is_order_priced or not bound.candidate.of_tensor_groups:
             # Annealing prices these by a guide alone (``taut.formulations.placement``).
             built = constructed(problem, found.patterns)
-            runs = best_of(problem, [built.positions, runs.positions])
-        if by_order:
-            runs = improved(problem, runs, seed=self._limits.seed)
+            runs = improved(problem, best_of(problem, [built.positions, runs.positions]), seed=self._limits.seed)
         self._best.offer(bound, problem, runs)
 
     def _annealed(self, problem: PlacementProblem, start: FoundPlacement) -> FoundPlacement:
