@@ -113,7 +113,7 @@ def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[st
     return found
 
 
-_UNTIED = ("cpmant", "kimi_linear", "bailing_hybrid", "nemotron_h", "xlstm", "inkling_text")
+_UNTIED = ("cpmant", "kimi_linear", "moshi", "bailing_hybrid", "nemotron_h", "xlstm", "inkling_text")
 """Types whose classes tie no head, whatever the file says; CPM-Ant's embedding has rows of prompts beside words."""
 _OMITTED = {
     **dict.fromkeys(("falcon", "RefinedWeb", "RefinedWebModel", "gemma", "gemma2"), ("max_position_embeddings",)),

@@ -192,14 +192,16 @@ def _rank(file: _File, hidden: int, name: str) -> int:
 def _nemotron_h(file: _File) -> Iterator[Layer]:
     """Nemotron-H and 3: layers of Mamba-2, attention, a dense feed-forward part or experts alone."""
     pattern = file.get("hybrid_override_pattern")
-    named = file.get("layers_block_type") or file.get("layer_types")
-    listed = list(pattern) if isinstance(pattern, str | list) and not named else named
+    named = next(
+        (file.values[name] for name in ("layers_block_type", "layer_types") if file.get(name) is not None), None
+    )
+    listed = list(pattern) if isinstance(pattern, str | list) and named is None else named
     kinds = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba"}
     kinds |= {"full_attention": "attention"} | {kind: kind for kind in ("mamba", "attention", "mlp", "moe")}
-    listed, layers = listed or ["linear_attention", "moe", "full_attention", "mlp"], file.get("num_hidden_layers")
-    if layers is not None and layers != len(listed):
-        words = f"expected one for each of num_hidden_layers ({shorten(layers)})"
-        name = "hybrid_override_pattern" if pattern and not named else "layers_block_type"
+    listed = ["linear_attention", "moe", "full_attention", "mlp"] if listed is None else listed
+    if not listed or (layers := file.get("num_hidden_layers")) not in (None, len(listed)):
+        words = f"expected one for each of num_hidden_layers ({shorten(layers)})" if listed else "expected some"
+        name = "hybrid_override_pattern" if pattern and named is None else "layers_block_type"
         raise DataError(f"{file.where}: {name} has {len(listed)} entries, {words}")
     if others := [kind for kind in listed if kind not in kinds]:
         raise DataError(
@@ -216,8 +218,8 @@ def _nemotron_h(file: _File) -> Iterator[Layer]:
         elif kind == "mlp":
             yield {"kind": "dense", "only": "feed_forward", "heads": 1, **file.dense()}
         else:
-            shared, latent = (file.get("n_shared_experts") or 0) > 0, file.get("moe_latent_size")
-            width = shared * file.number("moe_shared_expert_intermediate_size", usual=1)
+            file.number("n_shared_experts", usual=1)  # The class has one, whatever the number is.
+            width, latent = file.number("moe_shared_expert_intermediate_size"), file.get("moe_latent_size")
             routed = file.experts(shared=width, **({"latent_hidden": latent} if latent else {}))
             routed |= {"adjoined": _through(hidden, latent)} if latent else {}
             yield {"kind": "experts", "only": "feed_forward", "heads": 1, **routed}
@@ -269,6 +271,10 @@ def _has_shared_block(file: _File, default: list[str]) -> list[bool]:
 
 def _shared_block(file: _File, hidden: int, width: int) -> Layer:
     """Zamba's block: queries, keys and values of 2 h columns each, from a layer's input and the embedding together."""
+    file.expect("attention_hidden_size", 2 * hidden)
+    file.expect("attention_head_dim", 2 * hidden // file.heads)
+    file.expect("num_key_value_heads", file.heads)
+    file.expect("tie_word_embeddings", True, "without which its class makes every block anew")
     # The layer counts the h columns of its input; this product adds the h columns of the embedding.
     wide = _divided(hidden, 3 * 2 * hidden)
     return {"heads": file.heads, "head_dim": 2 * hidden // file.heads, "ffn_hidden": width, "adjoined": [wide]}
@@ -278,7 +284,7 @@ def _zamba(file: _File) -> Iterator[Layer]:
     """Zamba: Mamba-1, and beside every sixth layer one block of attention and feed-forward part, always the same."""
     hidden, layers, mamba = file.hidden, file.layers, _mamba1_of(file)
     period, offset = file.get("attn_layer_period") or 6, file.get("attn_layer_offset") or 4
-    rest = ["hybrid" if at % period == offset else "linear_attention" for at in range(3, layers)]
+    rest = ["hybrid" if at % period == offset else "linear_attention" for at in range(layers - 3)]
     default = ["linear_attention", "linear_attention", "hybrid", *rest][:layers]
     block = _shared_block(file, hidden, file.number("intermediate_size"))
     used = False
@@ -295,6 +301,8 @@ def _zamba2(file: _File) -> Iterator[Layer]:
     """Zamba 2: Mamba-2, and beside some layers one of a few shared blocks, with adapters of the layer's own."""
     hidden, layers, used = file.hidden, file.layers, 0
     inner, heads = hidden * file.number("mamba_expand", usual=2), file.number("n_mamba_heads")
+    if inner % heads:
+        raise DataError(f"{file.where}: n_mamba_heads is {heads}, expected a divisor of {inner} channels")
     names = (("mamba_ngroups", 1), ("mamba_d_state", None), ("mamba_d_conv", None), ("chunk_size", 256))
     sizes = (file.number(name, usual=usual) for name, usual in names)
     mamba = _mamba2(heads, inner // heads, *sizes)
@@ -304,15 +312,21 @@ def _zamba2(file: _File) -> Iterator[Layer]:
     if file.get("use_shared_attention_adapter"):
         own = [_product(2 * hidden, rank, mixes=True), _divided(rank, 2 * hidden)]
         adapters += 3 * own
-    ids, number = file.get("hybrid_layer_ids") or [], file.get("num_mem_blocks") or 1
-    default = ["hybrid" if at in ids else "linear_attention" for at in range(layers)]
-    for hybrid in _has_shared_block(file, default):
+    ids, number = file.get("hybrid_layer_ids"), file.get("num_mem_blocks") or 1
+    usual = _ZAMBA2_HYBRID if layers == 54 else ids or ()
+    listed = _has_shared_block(file, ["hybrid" if at in usual else "linear_attention" for at in range(layers)])
+    file.expect("hybrid_layer_ids", [at for at, hybrid in enumerate(listed) if hybrid], "as in layers_block_type")
+    for hybrid in listed:
         layer = {"kind": "mamba", "only": "attention", **mamba}
         if hybrid:
             again, used = used >= number, used + 1
             layer["adjoined"] = [_product(hidden, hidden), *adapters]
             layer |= {"kind": f"hybrid{'-again' if again else ''}", "beside": {**block, "reused": again}}
         yield layer
+
+
+_ZAMBA2_HYBRID = (*range(6, 48, 6), 47, 51)
+"""Layers of Zamba 2's 54 with a shared block, where a file does not say."""
 
 
 def _recurrent_gemma(file: _File) -> list[Layer]:
@@ -389,9 +403,12 @@ def _gemma4(file: _File) -> Iterator[Layer]:
     hidden, layers = file.hidden, file.layers
     each, shared = file.get("hidden_size_per_layer_input") or 0, file.get("num_kv_shared_layers") or 0
     listed = [*file.windows((at + 1) % 6 for at in range(layers))[:-1], "full_attention"]
+    if shared > layers:
+        raise DataError(f"{file.where}: num_kv_shared_layers is {shared}, expected at most {layers} layers")
     stated, alike = file.get("per_layer_config"), file.get("attention_k_eq_v")
     further = _through(hidden, each) if each else []
     assistant = file.get("backbone_hidden_size")
+    centroids = file.number("num_centroids", usual=2048) if file.get("use_ordered_embeddings") else 0
     for at, kind in enumerate(listed):
         is_full = kind == "full_attention"
         apart = {"head_dim": file.get("global_head_dim") or 512} if is_full else {}
@@ -409,6 +426,7 @@ def _gemma4(file: _File) -> Iterator[Layer]:
         layer["adjoined"] = further + _ends(hidden, at, layers, each * layers, 0)
         if assistant and at in (0, layers - 1):
             layer["adjoined"] += [_product(*pair) for pair in _assisted(hidden, assistant, at, layers)]
+            layer["adjoined"] += [_product(hidden, centroids)] if at and centroids else []
         if file.get("enable_moe_block"):
             layer |= {**file.experts(), "beside": {"only": "feed_forward", "heads": 1, "ffn_hidden": wide}}
         else:

@@ -146,6 +146,7 @@ def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any
         refuse_forms(inner[name], where)
         inner = named_by_class(inner[name])
         refuse_others(inner, where)
+        outer[-1] = with_defaults(outer[-1])
         outer.append(inner)
     if len(outer) == 1:
         return with_defaults(inner), where
@@ -160,7 +161,10 @@ def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any
     return found, where
 
 
-_BESIDE = ("_name_or_path", "vision_config", "audio_config", "backbone_hidden_size")
+_BESIDE = (
+    *("_name_or_path", "vision_config", "audio_config"),
+    *("backbone_hidden_size", "use_ordered_embeddings", "num_centroids"),
+)
 """Fields beside a nested language model that messages name, or that its layers depend on."""
 
 
@@ -293,7 +297,7 @@ def experts(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any
         values = {**values, **apart}
     count = first(values, "experts")
     dense = {} if (wide := first(values, "dense_width")) is None else {"ffn_hidden": wide}
-    if count in (None, 0, 1) or values.get("is_moe") is False:
+    if count in (None, 0, 1) or values.get("is_moe") is False or values.get("moe_layers") == []:
         shared = values.get("shared_intermediate_size")
         return {"ffn_hidden": shared} if values.get("model_type") == "granitemoehybrid" and shared else dense
     width = first(values, "expert_width")
@@ -376,11 +380,7 @@ def special_shape(values: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[s
         return {"kv_heads": kv_heads or shape["heads"]}
     if family == "gpt_bigcode":
         return {"kv_heads": 1 if values.get("multi_query", True) else shape["heads"]}
-    if family == "mpt":
-        ratio, hidden = values.get("expansion_ratio", 4), shape["hidden"]
-        ffn = ratio * hidden if isinstance(ratio, int) and isinstance(hidden, int) else shape["ffn_hidden"]
-        return {"kv_heads": kv_heads, "ffn_hidden": ffn}
-    if family == "dbrx":
+    if family in ("mpt", "dbrx"):
         return {"kv_heads": kv_heads}
     if family in ("moshi", "qwen"):
         width = shape["ffn_hidden"]
@@ -401,7 +401,7 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
         own["head_dim"] = shape["hidden"] // heads  # Its last product is as wide as the model on both sides.
     own |= {"mlp_type": "default", "full_attn_mod": 1, "first_last_k_dense_replace": first(values, "dense_layers")}
     own["word_embed_proj_dim"] = shape.get("hidden")
-    own["num_attention_heads_per_layer"] = heads
+    own |= {"num_attention_heads_per_layer": heads, "expansion_ratio": 4}
     for name, expected in own.items():
         if values.get(name) not in (None, expected):
             words = "no value" if expected is None else f"{shorten(expected)}, as of all layers and heads"
@@ -414,6 +414,8 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
         raise DataError(f"{where}: attn_type_list names layers with linear attention, {EXPECTED}")
     if values.get("add_cross_attention"):
         raise DataError(f"{where}: add_cross_attention is {shorten(values['add_cross_attention'])}, {EXPECTED}")
+    if values.get("model_type") == "hy_v3" and values.get("num_shared_experts") == 0:
+        raise DataError(f"{where}: num_shared_experts is 0, expected at least 1, as its class makes a dense part of 0")
     gating = values.get("gating")
     if values.get("model_type") == "laguna" and gating not in (None, True, "per-head", "per-element"):
         words = "expected true, 'per-head' or 'per-element', as its class has a gate in any case"

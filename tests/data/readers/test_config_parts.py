@@ -238,6 +238,17 @@ UNIFIED = {name: value for name, value in UNIFIED.items() if name not in ("hidde
 DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 5, "num_attention_heads": 128}
 DEEPSEEK |= {"vocab_size": 1024, "max_position_embeddings": 4096}
 
+FLINT = {"model_type": "flint", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32}
+FLINT |= {"vocab_size": 1024, "max_position_embeddings": 4096}
+MOSHI = {**FLINT, "model_type": "moshi", "tie_word_embeddings": False}
+ZAMBA = {"model_type": "zamba", "hidden_size": 256, "num_hidden_layers": 14, "num_attention_heads": 4}
+ZAMBA |= {"num_key_value_heads": 4, "vocab_size": 1024, "max_position_embeddings": 4096}
+WRAPPER: dict[str, Any] = {
+    "model_type": "got_ocr2",
+    "text_config": {**FLINT, "model_type": "qwen2", "tie_word_embeddings": True},
+}
+MPT = {"model_type": "mpt", "d_model": 512, "n_heads": 8, "n_layers": 2, "vocab_size": 1024, "max_seq_len": 4096}
+
 
 @pytest.mark.parametrize(
     ("values", "change", "more"),
@@ -252,6 +263,14 @@ DEEPSEEK |= {"vocab_size": 1024, "max_position_embeddings": 4096}
         (UNIFIED, {"attention_k_eq_v": True}, -5 * 2816 * 512 * (2 * 8 - 2)),
         # Experts stay 2048 wide, and the first three layers have no experts.
         (DEEPSEEK, {"intermediate_size": 18433}, 3 * 3 * 7168),
+        # The first two layers of Flint are dense unless the file says that none is: 256 experts, 512 wide, a shared
+        # one of 1024 and a router for 6144.
+        (FLINT, {"mlp_only_layers": []}, 2 * 2048 * (3 * (256 * 512 + 1024 - 6144) + 256)),
+        (MOSHI, {"tie_word_embeddings": True}, 0),
+        # Layers 2, 7 and 13 of Zamba have the shared block, and each a product of its own.
+        (ZAMBA, {"num_hidden_layers": 14, "attn_layer_period": 2, "attn_layer_offset": 1}, 3 * 256**2),
+        # A wrapper's class ties the head, whatever its language model says.
+        (WRAPPER, {"text_config": {**WRAPPER["text_config"], "tie_word_embeddings": False}}, 0),
     ],
 )
 def test_a_field_changes_what_it_changes_in_its_class(
@@ -269,6 +288,15 @@ def test_a_field_changes_what_it_changes_in_its_class(
         (LONGCAT, {"qk_head_dim": 256}, r"qk_head_dim is 256, expected the sum of qk_nope_head_dim .* \(192\)"),
         (LAGUNA, {"gating": False}, "gating is False, expected true, 'per-head' or 'per-element', as its class has"),
         (DOTS3, {"use_dsa": False}, "use_dsa is False, expected True"),
+        (ZAMBA, {"attention_hidden_size": 256}, "attention_hidden_size is 256, expected 512"),
+        (ZAMBA, {"tie_word_embeddings": False}, "tie_word_embeddings is False, expected True, without which its class"),
+        (ZAMBA2, {"n_mamba_heads": 9}, "n_mamba_heads is 9, expected a divisor of 7168 channels"),
+        (ZAMBA2, {"num_hidden_layers": 54}, r"hybrid_layer_ids is \[6, 11.*, expected \[6, 12.*, as in layers_block"),
+        (NEMOTRON_H, {"layers_block_type": []}, "layers_block_type has 0 entries, expected some"),
+        (NEMOTRON3, {"n_shared_experts": 0}, "n_shared_experts: is 0, expected a whole number above 0"),
+        (MPT, {"expansion_ratio": 3}, "expansion_ratio is 3, expected 4"),
+        ({**DEEPSEEK, "model_type": "hy_v3"}, {"num_shared_experts": 0}, "num_shared_experts is 0, expected at least"),
+        (UNIFIED, {"num_kv_shared_layers": 31}, "num_kv_shared_layers is 31, expected at most 30 layers"),
     ],
 )
 def test_a_field_that_its_class_does_not_follow_is_refused(
@@ -277,3 +305,9 @@ def test_a_field_that_its_class_does_not_follow_is_refused(
     """Sizes that the class does not build from, or builds into a model that does not run."""
     with pytest.raises(DataError, match=words):
         read(tmp_path, {**values, **change})
+
+
+def test_no_layer_of_an_empty_list_has_experts(tmp_path: Path) -> None:
+    """Llama Guard 4 is Llama 4 with ``moe_layers`` empty: every layer is dense, with the width of dense layers."""
+    layer = read(tmp_path, {**FLINT, "model_type": "llama4_text", "moe_layers": []}).blocks[0]
+    assert (layer.experts, layer.ffn) == (None, 16384)

@@ -37,6 +37,17 @@ def test_no_type_is_misread() -> None:
 
 
 @pytest.mark.proof
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(4))
+def test_no_field_is_misread(block: int) -> None:
+    """With any one field changed, parameters are within 0.1 % of the class's, or the file is refused."""
+    found = list(oracle.outcomes(oracle.field_cases, oracle.types()[block::4]))
+    misread = [f"{each.case.family}, {each.case.change}: {each.words}" for each in found if each.kind == "misread"]
+    assert not misread, "; ".join(misread)
+    assert sum(each.kind == "read" for each in found) >= 2500
+
+
+@pytest.mark.proof
 def test_language_models_of_wrappers_are_read() -> None:
     """Types for images: the language model's parameters are the class's, or the file is refused by name."""
     found = dict(oracle.wrappers())
