@@ -146,18 +146,18 @@ def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any
         refuse_forms(inner[name], where)
         inner = named_by_class(inner[name])
         refuse_others(inner, where)
-        outer[-1] = with_defaults(outer[-1])
         outer.append(inner)
     if len(outer) == 1:
         return with_defaults(inner), where
     found = with_defaults(inner, nested=True)
     for part in reversed(outer[:-1]):
-        found = {**{name: value for name, value in part.items() if name in _BESIDE}, **found}
+        whole = with_defaults(part)
+        found = {**{name: value for name, value in whole.items() if name in _BESIDE}, **found}
         for concept in _SHAPE:
             if first(found, concept) is None:
                 found |= {name: part[name] for name in NAMES[concept] if part.get(name) is not None}
-        if part.get("tie_word_embeddings") is not None:
-            found["tie_word_embeddings"] = part["tie_word_embeddings"]
+        if whole.get("tie_word_embeddings") is not None:
+            found["tie_word_embeddings"] = whole["tie_word_embeddings"]
     return found, where
 
 
