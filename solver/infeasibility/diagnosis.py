@@ -13,14 +13,14 @@ smaller micro-batch, more pipeline stages, a larger tensor degree, another sched
 the optimizer states on hosts, another one of the activations where some are there, no margin. Pipeline stages and
 tensor ranks are had at the cost of replicas, so ``dp`` is freed with either.
 
-(1) Each change is tried alone; a changed problem is bounded by its candidates that fit
-    (``taut.solver.infeasibility.feasibility``).
+(1) Each change is tried alone; a changed problem is searched (``taut.solver.infeasibility.feasibility`` (4)).
 (2) Where none is enough alone but all together are, the sets of two are tried, then those of three, and so on, until
     some are enough.
 (3) Nodes of the same kind, or whole multiples of the cluster where nodes are of several kinds, at the network's stated
     rate. Not every larger number fits, since it must divide into stages and replicas; so the next 64 numbers are all
-    tried, and further ones by doubling and bisection over those that have candidates, whose next lower one does not
-    fit. Fixed values are dropped only where they prevent every number.
+    tried, after a doubled one that is at hand if time is over. Further ones are tried by doubling and bisection over
+    those that have candidates, whose next lower one does not fit. Fixed values are dropped only where they prevent
+    every number.
 (4) Devices of the same speed with the least tenth of a GiB that leaves, beside the margin, what the best division of
     the leanest candidate needs.
 (5) Where hosts have activations, the least memory of each for which the leanest candidate fits, in whole GiB for a node
@@ -66,7 +66,6 @@ from taut.formulations.tables.memory import stage_memory
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.infeasibility.feasibility import (
     Fit,
-    any_fits,
     best_division,
     best_fit,
     fits,
@@ -74,6 +73,7 @@ from taut.solver.infeasibility.feasibility import (
     least_need,
     least_share,
     nearest_division,
+    quick_of,
 )
 from taut.solver.placement.exact.memory_assignment import StageNeeds, least_missing
 from taut.solver.result import CandidateBound, SearchResult, State
@@ -101,7 +101,7 @@ def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[Reme
     """Every change without more hardware that makes a plan fit, by lower bound."""
     names = [name for name, change in CHANGES.items() if not stop() and change(problem, pricing)]
     found = _enough(problem, ((name,) for name in names), pricing, stop)
-    if not found and any_fits(_changed(problem, names, pricing), stop=stop):
+    if not found and best_fit(_changed(problem, names, pricing), stop=stop):
         sizes = (combinations(names, size) for size in range(2, len(names) + 1))
         found = next(filter(None, (_enough(problem, several, pricing, stop) for several in sizes)), [])
     return sorted(found, key=lambda remedy: remedy.lower_bound or 0.0)
@@ -112,16 +112,10 @@ def _enough(problem: PlanningProblem, several: Iterable[tuple[str, ...]], pricin
     found: dict[str, Remedy] = {}
     for names in several:
         changed = _changed(problem, names, pricing)
-        if any_fits(changed, stop=stop) and (fit := _fit(problem, changed, stop)):
+        if fit := best_fit(changed, stop=stop):
             remedy = _remedy("+".join(names), problem, changed, fit)
             found.setdefault(remedy.detail, remedy)
     return list(found.values())
-
-
-def _fit(problem: PlanningProblem, changed: PlanningProblem, stop: Stop) -> Fit | None:
-    """The best candidate that fits; those of the old space need no second look unless their memory changed."""
-    same = changed.space.recompute == problem.space.recompute and changed.memory == problem.memory
-    return best_fit(changed, refused=problem.candidates if same else (), stop=stop)
 
 
 def _changed(problem: PlanningProblem, names: Iterable[str], pricing: Pricing) -> PlanningProblem:
@@ -338,9 +332,10 @@ def _more_nodes(problem: PlanningProblem, stop: Stop) -> Remedy | None:
     free = replace(problem, space=problem.space.model_copy(update={"fixed": {}}))
     dropped = ", without --fix " + ",".join(f"{name}={value}" for name, value in fixed.items())
     for given, words in ((problem, ""), (free, dropped)) if fixed else ((problem, ""),):
-        count = _fewest_nodes(given, stop)
-        if count is not None:
-            detail = f"{count} such nodes instead of {problem.cluster.num_nodes}{words}"
+        if (found := _fewest_nodes(given, stop)) is not None:
+            count, is_least = found
+            fewer = "" if is_least else ", or fewer,"
+            detail = f"{count} such nodes{fewer} instead of {problem.cluster.num_nodes}{words}"
             grown = replace(given, cluster=_with_nodes(given.cluster, count))
             known = count <= MOST_PRICED_NODES and given.cluster.network.bandwidth_gbps is not None
             return _more_of("nodes", detail, grown, (best_fit(grown, stop=stop) if known else None) or _some_fit(grown))
@@ -362,21 +357,26 @@ def _more_of(change: str, detail: str, problem: PlanningProblem, fit: Fit | None
 
 def _some_fit(problem: PlanningProblem) -> Fit | None:
     """Some candidate that fits, without a bound: the links are unknown or too many, or the time is over."""
-    found = (Fit(candidate=lean) for lean in leanest(problem.candidates) if fits(problem, lean))
-    return next(found, None)
+    return next((Fit(candidate=lean) for lean in quick_of(problem) if fits(problem, lean)), None)
 
 
-def _fewest_nodes(problem: PlanningProblem, stop: Stop) -> int | None:
-    """The fewest nodes that hold the model, (3)."""
+def _fewest_nodes(problem: PlanningProblem, stop: Stop) -> tuple[int, bool] | None:
+    """The fewest nodes that hold the model, (3), or some that do, and whether they are the fewest."""
     now = problem.cluster.num_nodes
     step = 1 if _alike(problem.cluster) else now
-    most = min(MOST_TIMES_NODES * now, MOST_NODES) // step
-    near = min(now // step + NUMBERS_TRIED, most)
-    for count in range(now // step + 1, near + 1):
+    first, most = now // step, min(MOST_TIMES_NODES * now, MOST_NODES) // step
+    near = min(first + NUMBERS_TRIED, most)
+    # A doubled number that holds them is at hand where the time is over before all numbers are tried.
+    doubled = (first << k for k in range(1, NUMBERS_TRIED.bit_length() + 1))
+    tried = (count for count in doubled if count <= near and _holds(problem, count * step, stop, likely=True))
+    found = next(tried, None)
+    for count in range(first + 1, near + 1 if found is None else found):
         if _holds(problem, count * step, stop):
-            return count * step
+            return count * step, True
+    if found is not None:
+        return found * step, found == first + 1 or not stop()
     fewest = _by_bisection(problem, near, most + 1, step, stop)
-    return None if fewest is None or stop() else fewest * step
+    return None if fewest is None or stop() else (fewest * step, True)
 
 
 def _by_bisection(problem: PlanningProblem, low: int, end: int, step: int, stop: Stop) -> int | None:
@@ -408,12 +408,16 @@ def _next_count(problem: PlanningProblem, first: int, end: int, step: int, stop:
     return next((count for count in range(first, end) if not stop() and _lean(problem, count * step)), None)
 
 
-def _holds(problem: PlanningProblem, nodes: int, stop: Stop) -> bool:
-    """Whether a candidate fits on so many nodes."""
+def _holds(problem: PlanningProblem, nodes: int, stop: Stop, *, likely: bool = False) -> bool:
+    """Whether a candidate fits on so many nodes, of the ``likely`` ones that keep least for the backward pass."""
     # With one type of device memory does not depend on the links, and those of the given cluster are at hand.
     one_type = len(problem.device_types) == 1
     grown = problem if one_type else replace(problem, cluster=_with_nodes(problem.cluster, nodes))
-    return any(not stop() and fits(grown, lean) for lean in _lean(problem, nodes))
+    every = _lean(problem, nodes)
+    if likely:
+        every = [each for each in every if each.uniform_recompute in ("", "full")]
+        every = [each for each in every if each.sequence_parallel == (each.tp > 1)] or every
+    return any(not stop() and fits(grown, lean) for lean in sorted(every, key=lambda lean: -lean.width * lean.pp))
 
 
 def _lean(problem: PlanningProblem, nodes: int) -> list[Candidate]:
@@ -455,7 +459,8 @@ def _larger_devices(problem: PlanningProblem, needed: int, stop: Stop) -> Remedy
     changed = replace(problem, cluster=_with_memory(problem.cluster, high / 10))
     small = sorted({device.memory_gib for device in problem.cluster.devices.values() if 10 * device.memory_gib < high})
     detail = f"devices with {high / 10:.1f} GiB instead of {' or '.join(f'{size:g}' for size in small)} GiB"
-    return _more_of("device_memory", detail, changed, best_fit(changed, stop=stop))
+    fit = None if stop() else best_fit(changed, stop=stop) or _some_fit(changed)
+    return _more_of("device_memory", detail, changed, fit)
 
 
 def _room(problem: PlanningProblem, gib: float) -> int:
@@ -613,7 +618,7 @@ def _on_larger_hosts(problem: PlanningProblem, unlimited: PlanningProblem, hosts
     """The division that fits with enough of the hosts' memory, or else the nearest one with ``unlimited`` hosts."""
     if hosts is not None:
         return best_division(with_room(problem, hosts.needed_bytes // KIB), hosts.candidate)
-    return nearest_division(unlimited, [(least_need(unlimited, each), each) for each in problem.candidates])
+    return nearest_division(unlimited, [(least_need(unlimited, each), each) for each in quick_of(problem)])
 
 
 def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:

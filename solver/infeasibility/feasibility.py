@@ -9,8 +9,7 @@ With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute,
     the least number of bytes that, added to every device, lets a division fit, found by bisection;
 (3) of candidates that differ in micro-batch and schedule alone, the one with the smallest micro-batch under 1F1B needs
     least, so whether anything fits is asked of these alone; order-priced candidates are asked apart;
-(4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds.candidate_bounds``) over all
-    candidates that fit;
+(4) the bound of a problem is that of its search, which ends at a gap of ``GAP``;
 (5) an order needs at least the mean over its devices of what the model takes beside activations, and of what the
     layers keep for as many micro-batches as every chunk of a device has in flight at once, beside what every device
     has. With :math:`b` the bytes beside, :math:`a` the least bytes that a range keeps for each of its layers,
@@ -24,7 +23,7 @@ as fitting only if its stages fit the smallest device.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,13 +38,16 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.memory import device_memory, stage_memory
-from taut.solver.ladder.computations import strongest
-from taut.solver.ladder.ladder import Ladder, Level
+from taut.solver.branch_and_bound.stop import Progress
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.layer_division.memory_excess import division_need, least_excess
 from taut.solver.order_priced.bound import low_memory_divisions
 from taut.solver.placement.exact.memory_assignment import StageNeeds, least_missing
+from taut.solver.result import Limits
+from taut.solver.search.search import search
 
+GAP = 1e-2
+"""What a way out costs is of interest to a per cent."""
 FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
 
@@ -61,6 +63,9 @@ class Fit:
 def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether a division of the candidate certainly fits some placement."""
     if candidate.is_order_priced:
+        # Where not even the bytes without an order fit, no division need be tried.
+        if not _fits_with(partition_problem(problem, candidate), 0):
+            return False
         division = best_division(problem, candidate)
         return max(division.needed) <= int(stage_memory(problem, candidate).budget.min())
     stages = partition_problem(problem, candidate, cautious=_relaxed(problem, candidate))
@@ -230,34 +235,31 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 
 
-def any_fits(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: False) -> bool:
-    """Whether a candidate certainly fits, (3); false where ``stop``, asked before every candidate, says so."""
-    return any(not stop() and fits(problem, lean) for lean in leanest(problem.candidates))
-
-
 def least_share(problem: PlanningProblem, share: Callable[[Candidate], float]) -> float:
-    """The least share on hosts with which a candidate certainly fits; 1 where there is none."""
-    lean = sorted(leanest(problem.candidates), key=share)
-    return next((share(each) for each in lean if fits(problem, each)), 1.0)
+    """The least share on hosts with which a candidate certainly fits, one without an order if any; 1 without one."""
+    return next((share(each) for each in sorted(quick_of(problem), key=share) if fits(problem, each)), 1.0)
 
 
-def best_fit(
-    problem: PlanningProblem, *, refused: Collection[Candidate] = (), stop: Callable[[], bool] = lambda: False
-) -> Fit | None:
-    """The fitting candidate of least bound, ``refused`` ones apart, and the bound of all that may fit, (4), or None."""
-    ladder, chosen = Ladder(problem), None
-    least, least_chosen = np.inf, np.inf
-    known = set(problem.candidates).difference(refused)
-    for value, candidate in sorted((ladder.relaxation(candidate), candidate) for candidate in known):
+def quick_of(problem: PlanningProblem) -> list[Candidate]:
+    """Of the leanest candidates those without an order, which are decided in milliseconds; all where there are none."""
+    every = [*leanest(problem.candidates)]
+    return [each for each in every if not each.is_order_priced] or every
+
+
+def best_fit(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: False) -> Fit | None:
+    """The candidate of the best plan found, and the bound of all, (4); None if nothing fits, or on ``stop``."""
+
+    def check(progress: Progress) -> None:
         if stop():
-            return None
-        if value >= least and chosen is not None:
-            break
-        if not _fits_with(partition_problem(problem, candidate), 0):
-            continue
-        bound = strongest(ladder, candidate, through=Level.DIVISION).seconds
-        least = min(least, bound)
-        certain = not candidate.is_order_priced and not _relaxed(problem, candidate)
-        if bound < least_chosen and (certain or fits(problem, candidate)):
-            chosen, least_chosen = candidate, bound
-    return None if chosen is None else Fit(candidate=chosen, lower_bound=least)
+            raise _StoppedError
+
+    try:
+        result = search(problem, Limits(gap=GAP, workers=1), check, adapts=False)
+    except _StoppedError:
+        return None
+    found = result.incumbent
+    return None if found is None else Fit(candidate=found.strategy.candidate, lower_bound=result.lower_bound)
+
+
+class _StoppedError(Exception):
+    """Ends a search whose result is of no use any more."""

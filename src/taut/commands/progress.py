@@ -66,8 +66,9 @@ def progress_lines(quiet: bool) -> Iterator[Listener | None]:
         def report(at: Progress) -> None:
             plan = "no plan yet" if math.isinf(at.incumbent) else f"plan {at.incumbent:.6g}"
             proven = "no bound yet" if math.isinf(at.lower_bound) else f"lower bound {at.lower_bound:.6g}"
-            gap = relative_gap(at.incumbent, at.lower_bound)
-            known = f"{plan}  {proven}"
+            refuted = math.isinf(at.incumbent) and at.lower_bound == math.inf
+            gap = None if refuted else relative_gap(at.incumbent, at.lower_bound)
+            known = "no plan fits" if refuted else f"{plan}  {proven}"
             say(f"{at.wall_s:7.1f}s  {known}  {'' if gap is None else f'gap {percent(gap)}  '}{at.doing}", known)
 
         yield report

@@ -31,7 +31,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
-from taut.solver.branch_and_bound.stop import Listener
+from taut.solver.branch_and_bound.stop import Listener, Progress
 from taut.solver.certificate.document import with_other_space
 from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.infeasibility.diagnosis import diagnose
@@ -46,6 +46,8 @@ _STOPPED = {
     StoppedBy.WORK: "the work limit came first",
     StoppedBy.INTERRUPT: "interrupted before there was one",
 }
+WHY_NOT_SHARE = 0.25
+"""Share of the time limit in which what would make a plan fit is tried, as much as plainer plans have."""
 PlanSpace = Callable[[PlanRequest], Plan]
 """The search of one space, within the limits of a request."""
 Nothing = InfeasibleError | NothingFoundError
@@ -242,9 +244,11 @@ def plan_one_degree(
     known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
-        left = None if limits.time_limit is None else max(limits.time_limit - result.wall_s, 0.0)
+        left = None if (most := limits.time_limit) is None else min(most - result.wall_s, WHY_NOT_SHARE * most)
+        if progress is not None:
+            progress(Progress(result.wall_s, math.inf, math.inf, "what would make one fit", result.work))
         wider = partial(wider_costs, problem, request.profile)
-        why_not = diagnose(problem, result, pricing=wider, seconds=left)
+        why_not = diagnose(problem, result, pricing=wider, seconds=None if left is None else max(left, 0.0))
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
         raise _nothing_found(problem, result, limits, tried)

@@ -17,6 +17,7 @@ from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.space import Candidate
 from taut.formulations.tables.memory import stage_memory
+from taut.solver.infeasibility import feasibility
 from taut.solver.infeasibility.diagnosis import (
     CHANGES,
     Infeasibility,
@@ -30,7 +31,7 @@ from taut.solver.infeasibility.diagnosis import (
     more_hardware,
 )
 from taut.solver.infeasibility.feasibility import fits
-from taut.solver.result import Limits, Status
+from taut.solver.result import OPTIMALITY_GAP, Limits, Status
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
 from tests.support.oracle import _placements, _strategies
@@ -215,7 +216,7 @@ def test_fewest_nodes_are_those_of_a_linear_scan(free_kib: int) -> None:
     counts = [count for count in range(2, 65) if _lean(given, count)]
     assert set(range(2, 65)).difference(counts)
     expected = next((count for count in counts if _holds(given, count, bool)), None)
-    assert _fewest_nodes(given, bool) == expected
+    assert _fewest_nodes(given, bool) == (None if expected is None else (expected, True))
 
 
 @pytest.mark.parametrize(("number", "expected"), [(100, 100), (60, 60), (128, 128), (129, None)])
@@ -224,7 +225,7 @@ def test_many_nodes_are_found_by_bisection(number: int, expected: int | None) ->
     # A layer takes 899,712 bytes, 25,600 of messages, and 200 for each of two micro-batches in flight; a batch of one
     # sequence has a single replica.
     given = problem(cluster(2, 1, memory_gib=kib(910)), layers(number), global_batch=1)
-    assert _fewest_nodes(given, bool) == expected
+    assert _fewest_nodes(given, bool) == (None if expected is None else (expected, True))
 
 
 def test_only_larger_devices_help() -> None:
@@ -349,12 +350,13 @@ def test_every_way_out_of_random_problems_holds(number: int) -> None:
     assert {"zero", "margin", "nodes", "device_memory"} <= kinds
 
 
-def test_states_on_hosts_are_a_way_out_where_hosts_are_described() -> None:
+def test_states_on_hosts_are_a_way_out_where_hosts_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     One device holds twice 4 x 6 x 49,984 bytes but not two and a half times, so half of the states leave it.
 
     They take 8 bytes at 10 GB/s and 28 at 28.
     """
+    monkeypatch.setattr(feasibility, "GAP", OPTIMALITY_GAP)
     nodes = cluster(1, 1, memory_gib=kib(2500))
     given = problem(nodes, layers(4), global_batch=1, latency_model="step")
     assert "optimizer_offload" not in changed(diagnosed(given))
@@ -436,6 +438,23 @@ def test_nodes_that_suffice_are_named_before_their_bound_is_known(monkeypatch: p
     monkeypatch.setattr(f"{more_hardware.__module__}.best_fit", lambda *_, **__: None)
     (cut,) = more_hardware(given, None, lambda: False)
     assert cut.detail == bounded.detail and cut.lower_bound is None and holds(cut)
+
+
+def test_nodes_that_suffice_are_at_hand_before_all_fewer_are_tried() -> None:
+    """Cut off while fewer nodes are tried, a doubled number is named, and that fewer may do."""
+    given = problem(cluster(1, 1, memory_gib=kib(3000)), layers(16), global_batch=48, fixed={"dp": 1})
+    found = _fewest_nodes(given, bool)
+    assert found == (6, True)
+    named = set[str]()
+    for patience in range(200):
+        with _pressed_after(patience) as pressed:
+            cut = _fewest_nodes(given, pressed)
+        assert cut is None or cut == found or (cut[0] > found[0] and not cut[1])
+        if cut is not None and not cut[1]:
+            with _pressed_after(patience) as pressed:
+                (remedy,) = more_hardware(given, None, pressed)
+            named.add(remedy.detail)
+    assert len(named) == 1 and " such nodes, or fewer, instead of 1" in named.pop()
 
 
 @contextmanager
