@@ -10,15 +10,16 @@ Moves to a neighbour:
 (2) migrate one position to another place of the string, shifting those between;
 (3) reverse a substring;
 (4) exchange the ends of two pipelines from one stage on;
-(5) where single sites can move, swap two of them, inside a node if a tensor group must lie in one.
+(5) where single sites can move, swap two of them, inside a node if a tensor group must lie in one;
+(6) exchange two stages of all pipelines, since what a stage shares with others on its nodes no other move may keep.
 
-(6) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
+(7) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
     falls geometrically. To the objective a small share of the mean pipeline time is added, which leads across the
     plateaus that a maximum leaves. Only the replicas and rings that a move touches are priced again.
 
 References
 ----------
-Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing: (6).
+Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing: (7).
 Yim et al. (2024), Pipette, section IV: moves (1) to (3).
 """
 
@@ -74,7 +75,8 @@ def random_move(prices: Prices, pos: Ints) -> tuple[int, int, int]:
     elif a // pp != b // pp:
         _exchange_ends(pos, a // pp * pp, b // pp * pp, b % pp, pp)
     else:
-        return 0, 0, 0
+        _exchange_stages(pos, a % pp, b % pp, pp)
+        return 0, size // pp - 1, 1
     first, last = min(a, b) // pp, max(a, b) // pp
     return first, last, max(last - first, 1)
 
@@ -116,6 +118,14 @@ def _exchange_ends(pos: Ints, one: int, other: int, x: int, pp: int) -> None:
     for s in range(x, pp):
         for y in range(pos.shape[1]):
             pos[one + s, y], pos[other + s, y] = pos[other + s, y], pos[one + s, y]
+
+
+@jit_inside
+def _exchange_stages(pos: Ints, one: int, other: int, pp: int) -> None:
+    """Move (6)."""
+    for p in range(0, pos.shape[0], pp):
+        for y in range(pos.shape[1]):
+            pos[p + one, y], pos[p + other, y] = pos[p + other, y], pos[p + one, y]
 
 
 PLATEAU = 1e-3

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.model import ModelSpec
+from taut.formulations.compiled import jit
 from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
 from taut.formulations.strategy import Strategy
@@ -14,7 +16,8 @@ from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.divide import Partition
-from taut.solver.placement.annealing.anneal import anneal, best_start
+from taut.solver.placement.annealing.anneal import anneal, best_start, random_move
+from taut.solver.placement.annealing.prices import Prices, prices_of
 from taut.solver.placement.annealing.starts import starts
 from tests.solver.bounds.test_sharding import eight_devices, sharded
 from tests.support.blocks import blocks
@@ -102,6 +105,29 @@ def test_context_ranks_are_placed_by_the_guide() -> None:
                 assert violations(given, placed.strategy, placed.devices(done.positions)) == ()
                 checked += 1
     assert checked > 10
+
+
+@jit
+def one_move(prices: Prices, pos: Ints) -> tuple[int, int, int]:
+    """One random move."""
+    return random_move(prices, pos)
+
+
+def test_a_move_changes_none_but_the_replicas_that_are_priced_again() -> None:
+    """Of 2000 moves none leaves the replicas that it says, or loses a site; some exchange whole stages of all three."""
+    given = placement_problem(problem(cluster(12, 1)), strategy(candidate(4, 1, 3, m=4), 1, 2, 3, 4))
+    prices, before, stages = prices_of(given), np.arange(12).reshape(3, 4), 0
+    # This seeds the moves that follow.
+    anneal(given, best_start(given, (0,) * 4), moves=1, seed=0)
+    for _ in range(2000):
+        pos = before.reshape(-1, 1).copy()
+        first, last, step = one_move(prices, pos)
+        after = pos.reshape(before.shape)
+        touched = range(first, last + 1, step) if step else ()
+        assert {*np.flatnonzero((after != before).any(axis=1)).tolist()} <= {*touched}
+        assert sorted(pos.ravel().tolist()) == list(range(12))
+        stages += sorted(map(tuple, after.T)) == sorted(map(tuple, before.T)) and (after != before).any()
+    assert stages > 10
 
 
 def test_same_seed_gives_the_same_placement() -> None:
