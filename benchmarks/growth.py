@@ -83,6 +83,7 @@ def row(model: str, cluster: str, global_batch: int, folder: Path) -> Row:
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Draw seconds and memory against GPUs and candidates, a disc for a plan and a ring for its check."""
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     from taut.plots.plan import SHADES
 
@@ -96,6 +97,9 @@ def plot(rows: Sequence[Row], path: Path) -> None:
             checks = [value[1] for value in values]
             panel.scatter(numbers, checks, facecolors="none", edgecolors=SHADES[-1], label="verify")
             panel.set_xscale("log")
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            panel.xaxis.set_minor_formatter(NullFormatter())
             panel.set_ylim(bottom=0)
             panel.spines[["top", "right"]].set_visible(False)
     for panel, (size, _) in zip(axes[1], sizes, strict=True):
