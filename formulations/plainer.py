@@ -102,7 +102,12 @@ def restrictions_on(problem: PlanningProblem, strategy: Strategy) -> Iterator[Re
 
 def plainness(problem: PlanningProblem, strategy: Strategy) -> tuple[int, int]:
     """What a plainer plan has less of, (9): restrictions that it does not meet, then chunks a device."""
-    return len([*restrictions_on(problem, strategy)]), strategy.candidate.vpp
+    return len(missed(problem, strategy)), strategy.candidate.vpp
+
+
+def missed(problem: PlanningProblem, strategy: Strategy) -> set[str]:
+    """The kinds of restriction that a plan does not meet, all (3) of one kind."""
+    return {_AT_MOST.sub("at-most", each.name) for each in restrictions_on(problem, strategy)}
 
 
 def meets(problem: PlanningProblem, restriction: Restriction, strategy: Strategy) -> bool:

@@ -303,12 +303,14 @@ MOST_PRICED_NODES = 512
 """Matrices between more nodes take too long to bound what would run on them."""
 
 
-def more_hardware(problem: PlanningProblem, needed: int | None, stop: Stop) -> Iterator[Remedy]:
-    """More nodes, and larger devices where ``needed`` bytes beside the margin suffice, if either makes a plan fit."""
-    devices = None if needed is None else _larger_devices(problem, needed, stop)
-    for remedy in (_more_nodes(problem, stop), devices):
-        if remedy is not None:
-            yield remedy
+def more_hardware(
+    problem: PlanningProblem, needed: int | None, stop: Stop, stop_devices: Stop | None = None
+) -> Iterator[Remedy]:
+    """More nodes, then larger devices where ``needed`` bytes beside the margin suffice, if either makes a plan fit."""
+    if (nodes := _more_nodes(problem, stop)) is not None:
+        yield nodes
+    if needed is not None and (devices := _larger_devices(problem, needed, stop_devices or stop)) is not None:
+        yield devices
 
 
 def larger_hosts(problem: PlanningProblem, hosts: HostShortfall, stop: Stop) -> Iterator[Remedy]:
@@ -334,7 +336,7 @@ def _more_nodes(problem: PlanningProblem, stop: Stop) -> Remedy | None:
     for given, words in ((problem, ""), (free, dropped)) if fixed else ((problem, ""),):
         if (found := _fewest_nodes(given, stop)) is not None:
             count, is_least = found
-            fewer = "" if is_least else ", or fewer,"
+            fewer = "" if is_least else " (not all smaller numbers were tried)"
             detail = f"{count} such nodes{fewer} instead of {problem.cluster.num_nodes}{words}"
             grown = replace(given, cluster=_with_nodes(given.cluster, count))
             known = count <= MOST_PRICED_NODES and given.cluster.network.bandwidth_gbps is not None
@@ -357,7 +359,8 @@ def _more_of(change: str, detail: str, problem: PlanningProblem, fit: Fit | None
 
 def _some_fit(problem: PlanningProblem) -> Fit | None:
     """Some candidate that fits, without a bound: the links are unknown or too many, or the time is over."""
-    return next((Fit(candidate=lean) for lean in quick_of(problem) if fits(problem, lean)), None)
+    each = sorted(leanest(problem.candidates), key=lambda lean: lean.is_order_priced)
+    return next((Fit(candidate=lean) for lean in each if fits(problem, lean)), None)
 
 
 def _fewest_nodes(problem: PlanningProblem, stop: Stop) -> tuple[int, bool] | None:
@@ -367,16 +370,18 @@ def _fewest_nodes(problem: PlanningProblem, stop: Stop) -> tuple[int, bool] | No
     first, most = now // step, min(MOST_TIMES_NODES * now, MOST_NODES) // step
     near = min(first + NUMBERS_TRIED, most)
     # A doubled number that holds them is at hand where the time is over before all numbers are tried.
-    doubled = (first << k for k in range(1, NUMBERS_TRIED.bit_length() + 1))
-    tried = (count for count in doubled if count <= near and _holds(problem, count * step, stop, likely=True))
+    doubled = (first << k for k in range(1, MOST_TIMES_NODES.bit_length()))
+    tried = (count for count in doubled if count <= most and _holds(problem, count * step, stop, likely=True))
     found = next(tried, None)
-    for count in range(first + 1, near + 1 if found is None else found):
+    for count in range(first + 1, near + 1 if found is None else min(found, near + 1)):
         if _holds(problem, count * step, stop):
             return count * step, True
-    if found is not None:
+    if found is not None and (found <= near or stop()):
         return found * step, found == first + 1 or not stop()
     fewest = _by_bisection(problem, near, most + 1, step, stop)
-    return None if fewest is None or stop() else (fewest * step, True)
+    if fewest is None or stop():
+        return None if found is None else (found * step, False)
+    return fewest * step, True
 
 
 def _by_bisection(problem: PlanningProblem, low: int, end: int, step: int, stop: Stop) -> int | None:
@@ -598,7 +603,7 @@ def diagnose(
             given = with_room(problem, MOST_KIB)
             nearest = _on_larger_hosts(problem, given, hosts)
         needed = _sufficient(given, nearest) if any(nearest.missing) else None
-        hardware = list(more_hardware(problem, needed, partial(stop, 0.5)))
+        hardware = list(more_hardware(problem, needed, partial(stop, 0.3), partial(stop, 0.5)))
         cut = stop(0.5)
         remedies = changes(problem, cache(pricing or (lambda largest: problem.costs)), stop)
         remedies += [] if hosts is None else larger_hosts(problem, hosts, stop)
@@ -615,7 +620,7 @@ def diagnose(
 
 
 def _on_larger_hosts(problem: PlanningProblem, unlimited: PlanningProblem, hosts: HostShortfall | None) -> StageNeeds:
-    """The division that fits with enough of the hosts' memory, or else the nearest one with ``unlimited`` hosts."""
+    """The division that fits with enough of the hosts' memory, or else the nearest without an order, ``unlimited``."""
     if hosts is not None:
         return best_division(with_room(problem, hosts.needed_bytes // KIB), hosts.candidate)
     return nearest_division(unlimited, [(least_need(unlimited, each), each) for each in quick_of(problem)])

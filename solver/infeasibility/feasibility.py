@@ -9,7 +9,7 @@ With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute,
     the least number of bytes that, added to every device, lets a division fit, found by bisection;
 (3) of candidates that differ in micro-batch and schedule alone, the one with the smallest micro-batch under 1F1B needs
     least, so whether anything fits is asked of these alone; order-priced candidates are asked apart;
-(4) the bound of a problem is that of its search, which ends at a gap of ``GAP``;
+(4) the bound of a problem is that of its search, which ends at a gap of ``GAP`` or after ``MOST_EACH`` seconds;
 (5) an order needs at least the mean over its devices of what the model takes beside activations, and of what the
     layers keep for as many micro-batches as every chunk of a device has in flight at once, beside what every device
     has. With :math:`b` the bytes beside, :math:`a` the least bytes that a range keeps for each of its layers,
@@ -46,8 +46,8 @@ from taut.solver.placement.exact.memory_assignment import StageNeeds, least_miss
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 
-GAP = 1e-2
-"""What a way out costs is of interest to a per cent."""
+GAP, MOST_EACH = 1e-2, 10.0
+"""What a way out costs is of interest to a per cent, and worth so many seconds."""
 FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
 
@@ -254,11 +254,13 @@ def best_fit(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: Fal
             raise _StoppedError
 
     try:
-        result = search(problem, Limits(gap=GAP, workers=1), check, adapts=False)
-    except _StoppedError:
+        result = search(problem, Limits(gap=GAP, time_limit=MOST_EACH, workers=1), check, adapts=False)
+    except (_StoppedError, KeyboardInterrupt):
         return None
-    found = result.incumbent
-    return None if found is None else Fit(candidate=found.strategy.candidate, lower_bound=result.lower_bound)
+    if (found := result.incumbent) is None:
+        return None
+    # The bound of a search that Ctrl-C ended says too little.
+    return Fit(candidate=found.strategy.candidate, lower_bound=None if stop() else result.lower_bound)
 
 
 class _StoppedError(Exception):

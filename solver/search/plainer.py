@@ -22,9 +22,9 @@ restriction (``taut.formulations.plainer``) that the plan does not meet, with ca
     .. math:: J' \le \max(J (1 + \epsilon),\; \min(L / (1 - g),\; J (1 + \delta)))
 
     the plainest (``taut.formulations.plainer`` (9)), and of these the fastest, takes the place of a plan that is less
-    plain: for :math:`\epsilon` = ``UNTOLD``, as no figure of a report tells the two apart, or ``WITHIN_RUNS`` where
-    the plan is beyond the calibration's runs and the near-tie within them. At a gap of 0, :math:`\epsilon = 0`. It has
-    the bound L. The plan of J seconds is listed as the near-tie ``fastest``.
+    plain, if it misses no restriction that this one meets. Here :math:`\delta` is ``WITHIN_RUNS``, and
+    :math:`\epsilon` is ``UNTOLD``, ``WITHIN_RUNS`` where the plan is beyond the calibration's runs and the near-tie
+    within them, or 0 at a gap of 0. It has the bound L. The plan of J seconds is listed as the near-tie ``fastest``.
 """
 
 import math
@@ -37,6 +37,7 @@ from taut.formulations.plainer import (
     SEEN,
     Restriction,
     meets,
+    missed,
     plainness,
     restricted,
     restriction_of,
@@ -71,16 +72,21 @@ SEEN_PARTS = 3
 FIRST = 8
 """Simple plans that each search prices first: bounds are known, so that it soon has others."""
 UNTOLD = 1e-4
-"""Share of a step that no report shows: it prints four digits."""
+"""Share of a step far below what prices can tell: unseen runs differ by 1 to 5 %."""
 WITHIN_RUNS = 1e-3
 """Share of a step by which prices beyond all runs are surely not known: unseen runs within them differ by 1 to 5 %."""
 Known = Mapping[Candidate, CandidateBound]
 
 
 def near_ties(
-    problem: PlanningProblem, result: SearchResult, limits: Limits, progress: Listener | None = None
+    problem: PlanningProblem,
+    result: SearchResult,
+    limits: Limits,
+    progress: Listener | None = None,
+    *,
+    takes: bool = True,
 ) -> tuple[SearchResult, list[NearTie]]:
-    """The result with a better plan, (4), or a plainer one, (5), and the best plainer plans, the fastest first."""
+    """The result with a better plan, (4), or if it ``takes`` any a plainer one, (5); and plainer plans by seconds."""
     if result.incumbent is None or result.stopped_by is StoppedBy.INTERRUPT:
         return result, []
     problem, known = problem.with_orders(result.orders), {bound.candidate: bound for bound in result.bounds}
@@ -105,7 +111,7 @@ def near_ties(
                 result = with_incumbent(result, same)
             if tie.stopped_by is StoppedBy.INTERRUPT:
                 break
-    result, fastest = _plainest(problem, result, found, known, limits.gap)
+    result, fastest = _plainest(problem, result, found, known, limits.gap) if takes else (result, [])
     ties = [*fastest, *_plainer(problem, result.incumbent, found)]
     return result, sorted(ties, key=lambda tie: tie.incumbent.seconds)
 
@@ -118,21 +124,24 @@ def _plainest(
     assert best is not None
     is_exact, is_seen = gap <= OPTIMALITY_GAP, seen is None or meets(problem, seen, best.strategy)
     plain = [each for tie in found if (each := _in_whole_space(problem, tie.incumbent, known)) is not None]
+    missed_by_best = missed(problem, best.strategy)
     within = min(result.lower_bound / (1 - gap), best.seconds * (1 + WITHIN_RUNS))
 
     def is_near(each: Incumbent) -> bool:
         gains = not is_seen and seen is not None and meets(problem, seen, each.strategy)
         share = 0.0 if is_exact else WITHIN_RUNS if gains else UNTOLD
-        return each.seconds <= max(best.seconds * (1 + share), within)
+        return missed(problem, each.strategy) <= missed_by_best and each.seconds <= max(
+            best.seconds * (1 + share), within
+        )
 
     rank = {id(each): (*plainness(problem, each.strategy), each.seconds) for each in (best, *plain) if is_near(each)}
     taken = min((best, *filter(is_near, plain)), key=lambda each: rank[id(each)])
     if taken is best:
         return result, []
     left = (float(bound.lower_bound) for bound in result.bounds if bound.state is not State.INFEASIBLE)
-    plain = as_result(result, taken, min([result.lower_bound, *left]))
+    changed = as_result(result, taken, min([result.lower_bound, *left]))
     if taken.seconds <= best.seconds * (1 + SOLVED):
-        return plain, []
+        return changed, []
     least = min(float(bound.lower_bound) for bound in result.bounds)
     fastest = NearTie(
         restriction=FASTEST,
@@ -141,7 +150,7 @@ def _plainest(
         bounds=[],
         stopped_by=result.stopped_by,
     )
-    return plain, [fastest]
+    return changed, [fastest]
 
 
 def _limits(limits: Limits, seconds: float, of_all: float, of_left: float) -> Limits | None:

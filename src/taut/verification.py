@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.data.read import read_json
 from taut.data.schedule import FORMAT as SCHEDULE
+from taut.formulations.plainer import FASTEST
 from taut.schedules.found import ScheduleVerification, verify_schedule
 from taut.solver.certificate.document import MESHES, NAME
 from taut.solver.certificate.exact import Exactness
@@ -66,7 +67,7 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
     )
     if values.get(NAME) is not None and f"{NAME}.status" not in outcome.claimed:
         words += ", bound of both spaces"
-    if ties := values.get("plainer"):
+    if ties := [each for each in values.get("plainer", ()) if each["restriction"] != FASTEST]:
         proven = "exact bounds" if all(each.exact for each in outcome.plainer.values()) else "bounds"
         words += f"; {len(ties)} plainer plan{'s' if len(ties) > 1 else ''}, {proven} included"
     words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"

@@ -50,7 +50,8 @@ def plan_command(
         int, typer.Option(help="Processes that share the candidates, incumbent and bounds.", min=1)
     ] = 1,
     plainer: Annotated[
-        bool, typer.Option(help="Search plainer plans too, such as the best with even stages, and say what each costs.")
+        bool,
+        typer.Option(help="Search plainer plans too, say what each costs, and take one that costs next to nothing."),
     ] = True,
     out: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
     stack_price: Annotated[

@@ -1,8 +1,8 @@
 """
 A plainer plan as a plan of its own, to be shown, verified and exported like any other.
 
-It is a plan of the whole space. Its certificate is the one of the best plan, so its gap says how much faster the best
-plan may be; what is proven of its restriction stands where the bound of a method stands.
+It is a plan of the whole space. Its certificate is the one of the plan that lists it, so its gap says how much faster
+the best plan may be; what is proven of its restriction stands where the bound of a method stands.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.formulations.latency import step_time
-from taut.formulations.plainer import restricted, restriction_of, widened
+from taut.formulations.plainer import FASTEST, restricted, restriction_of, widened
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.document import (
     PlainerSection,
@@ -67,7 +67,7 @@ def _document(values: Mapping[str, Any], plan: PlanDocument, tie: PlainerSection
         "predicted": predicted(problem, strategy, incumbent, priced),
         "certificate": values["certificate"] | claim,
         **beyond_values(problem, strategy),
-        "provenance": provenance | {"method": _method(problem, plan, tie)},
+        "provenance": provenance | ({} if tie.restriction == FASTEST else {"method": _method(problem, plan, tie)}),
     }
 
 

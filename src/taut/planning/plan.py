@@ -178,7 +178,7 @@ class Plan:
 
     @property
     def plainer(self) -> list[PlainerSection]:
-        """The best plans under restrictions that make them plainer to run, each with its bound, the fastest first."""
+        """The best plans under restrictions that make them plainer to run, and the fastest if one took its place."""
         return [] if isinstance(self.sections, MeshDocument) else self.sections.plainer
 
     @property

@@ -104,8 +104,9 @@ def plan(
         for each group of candidates. If several plans are within the gap, the clock then decides which one is found.
     plainer
         Whether plainer plans are searched after the best one, such as the best with even stages, each with a bound
-        (``Plan.plainer``). They take at most a quarter of the limits beyond these. There are none with another method,
-        under the papers' latency models, or for plans of meshes.
+        (``Plan.plainer``). One that costs less than the prices can tell is returned in its place, unless plans of
+        meshes are searched too. They take at most a quarter of the limits beyond these. There are none with another
+        method, under the papers' latency models, or for plans of meshes.
     progress
         Called with a ``Progress``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
     **options
@@ -186,7 +187,8 @@ def _spaces(
     if method != SEARCH or processes > 1 or request.seen or not has_meshes(request):
         return [one_degree]
     try:
-        return [one_degree, partial(plan_meshes, mesh_problem(request), progress=progress)]
+        # The better plan of both spaces is taken, so neither gives way to a plainer one.
+        return [partial(one_degree, takes=False), partial(plan_meshes, mesh_problem(request), progress=progress)]
     except FieldError as error:
         warnings.warn(f"plans of meshes are not searched: {error}", UserWarning, stacklevel=4)
         return [one_degree]
@@ -233,8 +235,14 @@ def plan_one_degree(
     plainer: bool = False,
     progress: Listener | None = None,
     starts: Sequence[Stated] = (),
+    takes: bool = True,
 ) -> Plan:
-    """Plan with one degree for all stages; ``starts``: configurations that the search knows from the beginning."""
+    """
+    Plan with one degree for all stages.
+
+    The search knows the configurations ``starts`` from the beginning. A plainer plan may take the place of the fastest
+    if it ``takes`` any.
+    """
     if method not in NAMES:
         raise FieldError("method", method, f"expected {one_of(method, NAMES)}")
     problem, limits = planning_problem(request), request.limits
@@ -254,7 +262,7 @@ def plan_one_degree(
         raise _nothing_found(problem, result, limits, tried)
     ties = list[NearTie]()
     if plainer and tried is None and problem.latency.prices_mechanisms:
-        result, ties = near_ties(problem, result, limits, progress)
+        result, ties = near_ties(problem, result, limits, progress, takes=takes)
     assert result.incumbent is not None
     _warn_outside(problem, result.incumbent.strategy)
     document = plan_document(problem, result, limits, None if tried is None else tried.figures)

@@ -9,6 +9,7 @@ A plan as one page, and two plans as one picture: over time, where their steps d
 """
 
 from taut.errors import TautError
+from taut.formulations.plainer import FASTEST
 from taut.formulations.schedules.schedule import timetable
 from taut.planning.plan import Plan
 from taut.planning.proof import differing, proof, restriction_words, runs_words
@@ -163,12 +164,11 @@ def _plainer(plan: Plan) -> str:
     """The best plans under restrictions that make them plainer to run, with what each costs."""
     rows = []
     for tie in plan.plainer:
-        slower, least = (
-            percent(over, places=2)
-            for over in (tie.step_time_s / plan.step_time_s - 1, max(tie.lower_bound_s / plan.step_time_s - 1, 0.0))
-        )
+        over, least = (seconds / plan.step_time_s - 1 for seconds in (tie.step_time_s, tie.lower_bound_s))
+        slower = f"{100 * over:.3g} %" if tie.restriction == FASTEST else percent(over, places=2)
+        at_least = percent(None if tie.restriction == FASTEST else max(least, 0.0), places=2)
         words = differing(plan.typed, tie)
-        rows.append((restriction_words(tie), words, f"{tie.step_time_s:.6g}", slower, least))
+        rows.append((restriction_words(tie), words, f"{tie.step_time_s:.6g}", slower, at_least))
     return table(("plan", "what it has otherwise", "step time (s)", "slower by", "at least by"), rows, numbers_from=2)
 
 
