@@ -366,7 +366,7 @@ def why_stopped(plan: AnyDocument) -> str:
         return f"stopped after {spent.get('work', limits['work']):g} refinements" if "work" in limits else ""
     if named == StoppedBy.INTERRUPT:
         return "stopped by an interrupt"
-    return NOTHING_LEFT
+    return NOTHING_LEFT + ("; a part of the gap is the price of the plainer plan" if _fastest(plan) else "")
 
 
 def goes_on(plan: AnyDocument) -> str:

@@ -254,7 +254,9 @@ def plan_one_degree(
     if result.status is Status.INFEASIBLE:
         left = None if (most := limits.time_limit) is None else min(most - result.wall_s, WHY_NOT_SHARE * most)
         if progress is not None:
-            progress(Progress(result.wall_s, math.inf, math.inf, "what would make one fit", result.work))
+            # Where it takes no plainer plan, meshes are to be searched after this.
+            doing = "what would make one fit" if takes else "with one degree for all stages; what would make one fit"
+            progress(Progress(result.wall_s, math.inf, math.inf, doing, result.work))
         wider = partial(wider_costs, problem, request.profile)
         why_not = diagnose(problem, result, pricing=wider, seconds=None if left is None else max(left, 0.0))
         raise InfeasibleError(str(why_not), why_not.as_dict())

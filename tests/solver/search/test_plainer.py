@@ -23,7 +23,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import division_of_layers
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document, with_plainer
-from taut.solver.result import OPTIMALITY_GAP, Limits, NearTie, SearchResult, State
+from taut.solver.result import OPTIMALITY_GAP, Incumbent, Limits, NearTie, SearchResult, State
 from taut.solver.search import plainer
 from taut.solver.search.plainer import near_ties
 from taut.solver.search.search import search
@@ -166,17 +166,22 @@ def test_a_faster_near_tie_becomes_the_plan() -> None:
     assert improved
 
 
+def solved() -> Iterator[tuple[int, PlanningProblem, SearchResult, Incumbent]]:
+    """Random problems that have a plan, by seed, with their search and its plan."""
+    for seed in range(12):
+        given = of_runs(seed)
+        best = None if given is None else search(given, EXACT)
+        if given is not None and best is not None and best.incumbent is not None:
+            yield seed, given, best, best.incumbent
+
+
 def test_a_plainer_plan_takes_the_place_of_one_that_is_hardly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the near-ties within the share the plainest, then the fastest; the bound, below the optimum, stays."""
     monkeypatch.setattr(plainer, "UNTOLD", 0.1)
     monkeypatch.setattr(plainer, "WITHIN_RUNS", 0.1)
     taken, limits = 0, replace(EXACT, gap=1e-5)
-    for seed in range(12):
-        given = of_runs(seed)
-        best = None if given is None else search(given, EXACT)
-        if given is None or best is None or best.incumbent is None:
-            continue
-        optimum, states = best.incumbent, [replace(bound) for bound in best.bounds]
+    for seed, given, best, optimum in solved():
+        states = [replace(bound) for bound in best.bounds]
         result, ties = near_ties(given, best, limits)
         assert result.incumbent is not None
         chosen = plainness(given, result.incumbent.strategy), result.incumbent.seconds
@@ -205,14 +210,10 @@ def test_a_plan_within_the_runs_is_taken_for_one_beyond_them(monkeypatch: pytest
     monkeypatch.setattr(plainer, "UNTOLD", 0.0)
     monkeypatch.setattr(plainer, "WITHIN_RUNS", 0.5)
     taken, limits = 0, replace(EXACT, gap=1e-5)
-    for seed in range(12):
-        given = of_runs(seed)
-        best = None if given is None else search(given, EXACT)
-        if given is None or best is None or best.incumbent is None:
-            continue
+    for _, given, best, optimum in solved():
         seen = restriction_of("seen", given.calibration)
         assert seen is not None
-        within, optimum = meets(given, seen, best.incumbent.strategy), best.incumbent
+        within = meets(given, seen, optimum.strategy)
         result, _ = near_ties(given, best, limits)
         assert result.incumbent is not None
         if result.incumbent.seconds > optimum.seconds * (1 + 1e-5):
