@@ -283,7 +283,8 @@ def _shared_block(file: _File, hidden: int, width: int) -> Layer:
 def _zamba(file: _File) -> Iterator[Layer]:
     """Zamba: Mamba-1, and beside every sixth layer one block of attention and feed-forward part, always the same."""
     hidden, layers, mamba = file.hidden, file.layers, _mamba1_of(file)
-    period, offset = file.get("attn_layer_period") or 6, file.get("attn_layer_offset") or 4
+    period, offset = file.get("attn_layer_period") or 6, file.get("attn_layer_offset")
+    offset = 4 if offset is None else offset
     rest = ["hybrid" if at % period == offset else "linear_attention" for at in range(layers - 3)]
     default = ["linear_attention", "linear_attention", "hybrid", *rest][:layers]
     block = _shared_block(file, hidden, file.number("intermediate_size"))
@@ -375,7 +376,7 @@ def _gemma3n(file: _File) -> Iterator[Layer]:
     each, rank = file.get("hidden_size_per_layer_input") or 0, file.number("laurel_rank", usual=64)
     streams, shared = file.get("altup_num_inputs") or 4, file.get("num_kv_shared_layers") or 0
     widths = file.get("intermediate_size")
-    widths = widths if isinstance(widths, list) else [widths] * layers
+    widths = file.listed("intermediate_size") if isinstance(widths, list) else [widths] * layers
     listed = file.windows((at + 1) % 5 for at in range(layers))
     own = [*_through(hidden, rank), _product(hidden, streams), _product(streams, streams)]
     own += [_product(streams, streams**2), *(_through(hidden, each) if each else [])]
@@ -507,6 +508,8 @@ def _deepseek_v4(file: _File) -> Iterator[Layer]:
         own += [_divided(groups * low, hidden)]
         attended = float(min(window, file.tokens))
         rate = rates.get(kind, 0)
+        if kind in usual and not rate:
+            raise DataError(f"{file.where}: compress_rates: has none of {shorten(kind)}, which layers use")
         if kind == "heavily_compressed_attention":
             own += [_product(hidden, 2 * each, mixes=True)]
             attended += file.tokens / rate
@@ -777,7 +780,10 @@ def _listed_experts(file: _File) -> list[bool]:
     stated = file.get("moe_layers_enum")
     if stated is None:
         raise DataError(f"{file.where}: moe_layers_enum: missing, expected the numbers of the layers with experts")
-    numbers = {int(each) for each in str(stated).strip("[]() ").split(",") if each.strip().isdigit()}
+    said = [each.strip() for each in str(stated).strip("[]() ").split(",") if each.strip()]
+    if not all(map(str.isdecimal, said)):
+        raise DataError(f"{file.where}: moe_layers_enum: is {shorten(stated)}, expected numbers such as 3,4,5")
+    numbers = set(map(int, said))
     return [at in numbers for at in range(file.layers)]
 
 

@@ -352,14 +352,15 @@ def _row_json(entry: object, where: str) -> NcclRow:
 
 INTRA_LATENCY_US = 3.0
 LATENCY_US = 5.0
+"""Latencies inside a node and between nodes, assumed where the run does not measure them."""
 SMALL = 16 * 1024
 """Bytes of a message up to which its time is latency."""
-"""Latencies inside a node and between nodes, assumed where the run does not measure them."""
 
 
 def latency_assumed(run: NcclRun) -> str:
     """Why a run gives no latency, in words; empty where it gives one."""
-    if not (why := _untold(run)):
+    inside = "" if run.inside is None else _untold(run.inside)
+    if not (why := _untold(run) or (inside and f"inside a node {inside}")):
         return ""
     usual = f"{INTRA_LATENCY_US:g} us inside a node and {LATENCY_US:g} us between nodes"
     return f"{why}, which tell no latency: {usual} are taken where none is stated"

@@ -238,6 +238,10 @@ UNIFIED = {name: value for name, value in UNIFIED.items() if name not in ("hidde
 DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 5, "num_attention_heads": 128}
 DEEPSEEK |= {"vocab_size": 1024, "max_position_embeddings": 4096}
 
+DEEPSEEK_V4: dict[str, Any] = {**DEEPSEEK, "model_type": "deepseek_v4", "hidden_size": 4096, "head_dim": 512}
+DEEPSEEK_V4 |= {"q_lora_rank": 1024, "o_lora_rank": 1024, "o_groups": 8, "sliding_window": 128, "index_n_heads": 64}
+DEEPSEEK_V4 |= {"index_head_dim": 128, "index_topk": 512, "moe_intermediate_size": 2048, "n_routed_experts": 256}
+DEEPSEEK_V4 |= {"num_experts_per_tok": 6}
 FLINT = {"model_type": "flint", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32}
 FLINT |= {"vocab_size": 1024, "max_position_embeddings": 4096}
 MOSHI = {**FLINT, "model_type": "moshi", "tie_word_embeddings": False}
@@ -269,6 +273,8 @@ MPT = {"model_type": "mpt", "d_model": 512, "n_heads": 8, "n_layers": 2, "vocab_
         (MOSHI, {"tie_word_embeddings": True}, 0),
         # Layers 2, 7 and 13 of Zamba have the shared block, and each a product of its own.
         (ZAMBA, {"num_hidden_layers": 14, "attn_layer_period": 2, "attn_layer_offset": 1}, 3 * 256**2),
+        # Layers 2, 3, 8 and 13 have it, one more than by the usual 6 and 4.
+        (ZAMBA, {"attn_layer_period": 5, "attn_layer_offset": 0}, 256**2),
         # A wrapper's class ties the head, whatever its language model says.
         (WRAPPER, {"text_config": {**WRAPPER["text_config"], "tie_word_embeddings": False}}, 0),
     ],
@@ -295,6 +301,8 @@ def test_a_field_changes_what_it_changes_in_its_class(
         (NEMOTRON_H, {"layers_block_type": []}, "layers_block_type has 0 entries, expected some"),
         (NEMOTRON3, {"n_shared_experts": 0}, "n_shared_experts: is 0, expected a whole number above 0"),
         (MPT, {"expansion_ratio": 3}, "expansion_ratio is 3, expected 4"),
+        (DEEPSEEK_V4, {"compress_rates": {"heavily_compressed_attention": 128}}, "has none of 'compressed_sparse_"),
+        (STEP3, {"moe_layers_enum": "4-59"}, "moe_layers_enum: is '4-59', expected numbers such as 3,4,5"),
         ({**DEEPSEEK, "model_type": "hy_v3"}, {"num_shared_experts": 0}, "num_shared_experts is 0, expected at least"),
         (UNIFIED, {"num_kv_shared_layers": 31}, "num_kv_shared_layers is 31, expected at most 30 layers"),
     ],

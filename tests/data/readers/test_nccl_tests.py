@@ -144,6 +144,8 @@ def test_times_of_the_host_give_no_latency(tmp_path: Path) -> None:
     )
     device = catalog_devices()["a100-80gb"]
     assert cluster_from_nccltests(found, name="c", device=device).nodes[0].intra_latency_us == 3.0
+    between = replace(found, rows=READ, inside=found)
+    assert latency_assumed(between).startswith("inside a node the times are the host's (-C)")
     side = {"cpu_time": 12.0, "alg_bw": 0.09, "bus_bw": 0.13, "nwrong": 0}
     assert read(tmp_path, json.dumps(report(results=[row_json(1024, 0, 0, out_of_place=side)]))).rows == (hosted,)
 
