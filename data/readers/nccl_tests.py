@@ -26,10 +26,11 @@ Where the cluster is stated to be one node, as a rack of hosts in one NVLink dom
 may use other algorithms than a ring, so (2) is what a ring would have needed.
 
 A run that ends before the largest message that its head announces is refused, as are runs over other hosts in one
-file, and ranks that stand on two hosts. Sizes end where memory ends ("Reducing maxBytes"). Times of the host (``-C 1``)
-say nothing of the links, and those of operations that start together (``-m``) are a share of what all take: neither
-gives a latency, while bandwidths are of the operation's time even then. Source: NVIDIA/nccl-tests, src/common.cu and
-util.cu.
+file, repeats with other orders of ranks, and ranks that stand on two hosts. Sizes end where memory ends ("Reducing
+maxBytes"). JSON does not say where memory ends; there ``out_of_bounds``, the summary after all sizes, tells that a run
+is whole. Times of the host (``-C 1``) say nothing of the links, and those of operations that start together (``-m``)
+are a share of what all take: neither gives a latency, while bandwidths are of the operation's time even then. Source:
+NVIDIA/nccl-tests, src/common.cu and util.cu.
 """
 
 import math
@@ -98,6 +99,7 @@ def read_nccltests(path: Path, collective: str = "") -> NcclRun:
         config = report.get("config")
         if isinstance(config, dict) and config.get("aggregated_iterations", 1) != 1:
             rows = _untimed(rows)
+        _check_end_json(report, rows, path)
     else:
         logs = _logs(text)
         if wrong := next((line for log in logs for _, line in log if _FAILED.match(line)), None):
@@ -114,10 +116,16 @@ def _run(named: set[str], collective: str, hosts: tuple[str, ...], rows: tuple[N
             sizes.setdefault(row.size, []).append(row)
     if not sizes:
         raise DataError(f"{path}: has no row of figures, expected {EXPECTED}")
-    medians = tuple(
-        sorted(each, key=lambda row: (row.time_us, -row.busbw))[(len(each) - 1) // 2] for each in sizes.values()
-    )
+    medians = tuple(map(_median_row, sizes.values()))
     return NcclRun(collective=_agreed(named, collective, path), hosts=hosts, rows=medians)
+
+
+def _median_row(rows: list[NcclRow]) -> NcclRow:
+    """The row with the median time, of an even number the mean of the middle two."""
+    order = sorted(rows, key=lambda row: (row.time_us, -row.busbw))
+    one, other = order[(len(rows) - 1) // 2], order[len(rows) // 2]
+    means = {name: (getattr(one, name) + getattr(other, name)) / 2 for name in ("time_us", "algbw", "busbw")}
+    return replace(one, **means)
 
 
 def _logs(text: str) -> list[list[tuple[int, str]]]:
@@ -173,6 +181,18 @@ def _check_end(lines: list[str], largest: int, path: Path) -> None:
         raise DataError(f"{path}: ends at {largest} bytes, expected messages up to {most} as its head says")
 
 
+def _check_end_json(report: dict[str, Any], rows: tuple[NcclRow, ...], path: Path) -> None:
+    """Refuse wrong results, and a run before its largest message without the summary that ends every run."""
+    summary, config = report.get("out_of_bounds"), report.get("config")
+    if isinstance(summary, dict) and summary.get("okay") is False:
+        said = f"out_of_bounds.okay is false ({shorten(summary.get('count'))} values)"
+        raise DataError(f"{path}: {said}, expected true, as wrong results say nothing")
+    most = config.get("maximum_bytes") if isinstance(config, dict) and summary is None else None
+    if rows and isinstance(most, int) and (largest := max(row.size for row in rows)) < 0.99 * most:
+        said = f"ends at {largest} bytes without out_of_bounds"
+        raise DataError(f"{path}: {said}, expected messages up to {most} as config.maximum_bytes says")
+
+
 def _joined(runs: list[NcclRun], path: Path) -> NcclRun:
     """The run over most hosts and ranks, repeats as one, with the largest inside a host; of one collective."""
     if len(names := {run.collective for run in runs}) > 1:
@@ -186,6 +206,10 @@ def _joined(runs: list[NcclRun], path: Path) -> NcclRun:
         if same and set(run.hosts) != set(widest.hosts):
             first, other = (shorten(sorted(each.ranks_per_host)) for each in (widest, run))
             raise DataError(f"{path}: has runs over {first} and over {other}, expected those of the same hosts")
+        if same and run.hosts != widest.hosts:
+            rank = next(i for i, pair in enumerate(zip(run.hosts, widest.hosts, strict=True)) if len(set(pair)) > 1)
+            said = f"has rank {rank} on {widest.hosts[rank]} in one run and on {run.hosts[rank]} in another"
+            raise DataError(f"{path}: {said}, expected repeats with the same order of ranks, or a file for each order")
     joined = _median([run for run in runs if run.hosts == widest.hosts], path)
     inside = [run for run in inside if len(run.hosts) > 1]
     return replace(joined, inside=_of_node(inside, path)) if inside else joined

@@ -134,6 +134,17 @@ def test_json_is_read_with_every_rank_of_a_process(tmp_path: Path) -> None:
     assert read(tmp_path, json.dumps(full)).ranks_per_host == {"a": 2, "b": 2}
 
 
+def test_json_of_a_run_that_ended_early_is_refused(tmp_path: Path) -> None:
+    """The file is closed after an error too, without a summary; with one the sizes may end where memory ended."""
+    early = report(config={**report()["config"], "maximum_bytes": 2**33, "step_factor": 2})
+    words = "ends at 67108864 bytes without out_of_bounds, expected messages up to 8589934592 as config.maximum_bytes"
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, json.dumps(early))
+    assert read(tmp_path, json.dumps({**early, "out_of_bounds": {"count": 0, "okay": True}})).hosts == FOUR
+    with pytest.raises(DataError, match=r"out_of_bounds.okay is false \(3 values\), expected true, as wrong results"):
+        read(tmp_path, json.dumps({**early, "out_of_bounds": {"count": 3, "okay": False}}))
+
+
 def test_times_of_the_host_give_no_latency(tmp_path: Path) -> None:
     """With option -C the time is the host's, under another name; bandwidths stand as ever."""
     hosted = replace(READ[0], time_us=math.inf)

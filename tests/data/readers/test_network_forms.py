@@ -123,6 +123,22 @@ def test_an_aborted_run_is_refused(tmp_path: Path) -> None:
         assert read(tmp_path, whole).rows[-1].size == last
 
 
+def test_two_repeats_are_their_mean(tmp_path: Path) -> None:
+    """Of 9 and 12 GB/s of two repeats the median is 10.5, of 60 and 80 us 70."""
+    one, other = (run({"a": 4, "b": 4}, [(1024, time, bus)]) for time, bus in ((60.0, 12), (80.0, 9)))
+    (row,) = read(tmp_path, one + other).rows
+    assert (row.time_us, row.busbw) == (70.0, 10.5)
+
+
+def test_repeats_with_other_orders_of_ranks_are_refused(tmp_path: Path) -> None:
+    """A ring takes hosts in the order of their ranks, so another order is another measurement."""
+    rows = [(1024, 60.0, 0.1), (2**30, 9000.0, 100.0)]
+    for other in ({"b": 2, "a": 2}, {"a": 3, "b": 1}):
+        words = r"has rank \d on a in one run and on b in another|on b in one run and on a in another"
+        with pytest.raises(DataError, match=words):
+            read(tmp_path, run({"a": 2, "b": 2}, rows) + run(other, rows))
+
+
 def test_runs_of_other_hosts_are_refused(tmp_path: Path) -> None:
     """Pairs of hosts in turn, and a run that every host started by itself, without MPI."""
     rows = [(1024, 60.0, 0.1), (2**30, 9000.0, 100.0)]
