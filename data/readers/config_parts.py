@@ -27,9 +27,11 @@ from typing import Any
 from taut.data.readers.config_fields import NAMES, first, latent_sizes, router_groups
 from taut.data.readers.config_mixers import gated_delta_sizes, mamba2_sizes, whole_number
 from taut.data.spec import shorten
+from taut.data.suggest import one_of
 from taut.errors import DataError
 
 Layer = dict[str, Any]
+_WINDOWS = ("sliding_attention", "full_attention")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,15 @@ class _File:
     def windows(self, marks: Iterable[object]) -> list[Any]:
         """Kinds of attention by layer; ``marks``: whether it has a window where no list names them."""
         usual = ["sliding_attention" if mark else "full_attention" for mark in marks]
-        return self.listed("layer_types", default=usual)
+        return self.known("layer_types", self.listed("layer_types", default=usual), _WINDOWS)
+
+    def known(self, name: str, found: list[Any], kinds: Iterable[str]) -> list[Any]:
+        """Entries that a list has under a name, if all are of some kinds."""
+        if others := [kind for kind in found if kind not in kinds]:
+            raise DataError(
+                f"{self.where}: {name} names {shorten(others[0])}, expected {one_of(str(others[0]), kinds)}"
+            )
+        return found
 
     def latent(self) -> Layer:
         """Latent attention as most files state it."""
@@ -203,13 +213,9 @@ def _nemotron_h(file: _File) -> Iterator[Layer]:
         words = f"expected one for each of num_hidden_layers ({shorten(layers)})" if listed else "expected some"
         name = "hybrid_override_pattern" if pattern and named is None else "layers_block_type"
         raise DataError(f"{file.where}: {name} has {len(listed)} entries, {words}")
-    if others := [kind for kind in listed if kind not in kinds]:
-        raise DataError(
-            f"{file.where}: layers_block_type names {shorten(others[0])}, expected one of {', '.join(kinds)}"
-        )
     sizes = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "chunk_size")
     mamba, hidden = _mamba2(*map(file.number, sizes)), file.hidden
-    for kind in (kinds[each] for each in listed):
+    for kind in (kinds[each] for each in file.known("layers_block_type", listed, kinds)):
         if kind == "mamba":
             yield {"kind": "mamba", "only": "attention", **mamba}
         elif kind == "attention":
@@ -249,7 +255,7 @@ def _jamba(file: _File) -> Iterator[Layer]:
         yield {"kind": f"{'attention' if attends else 'mamba'}-{_named(routes)}", **own}
 
 
-def _mamba(file: _File) -> list[Layer]:
+def _mamba1_alone(file: _File) -> list[Layer]:
     """Mamba and Falcon Mamba: Mamba-1 alone."""
     hidden = file.number("hidden_size", "d_model")
     inner = file.get("intermediate_size") or hidden * file.number("expand", usual=2)
@@ -258,7 +264,7 @@ def _mamba(file: _File) -> list[Layer]:
     return [{"kind": "mamba", "only": "attention", **layer}] * file.layers
 
 
-def _mamba_2(file: _File) -> list[Layer]:
+def _mamba2_alone(file: _File) -> list[Layer]:
     """Mamba-2 alone."""
     names = ("num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "chunk_size")
     return [{"kind": "mamba", "only": "attention", **_mamba2(*map(file.number, names))}] * file.layers
@@ -340,6 +346,9 @@ def _recurrent_gemma(file: _File) -> list[Layer]:
     window = file.number("attention_window_size", usual=2048)
     attention = file.attention(**({"attention_window": window} if window < file.tokens else {}))
     types = file.get("block_types") or file.get("_block_types") or ["recurrent", "recurrent", "attention"]
+    if not isinstance(types, list):
+        raise DataError(f"{file.where}: block_types is {shorten(types)}, expected a list of recurrent and attention")
+    file.known("block_types", types, ("recurrent", "attention"))
     dense = {"ffn_hidden": file.number("intermediate_size") // 2}
     kinds = [types[layer % len(types)] for layer in range(file.layers)]
     return [{"kind": kind, **(attention if kind == "attention" else recurrent), **dense} for kind in kinds]
@@ -375,6 +384,8 @@ def _gemma3n(file: _File) -> Iterator[Layer]:
     hidden, layers = file.hidden, file.layers
     each, rank = file.get("hidden_size_per_layer_input") or 0, file.number("laurel_rank", usual=64)
     streams, shared = file.get("altup_num_inputs") or 4, file.get("num_kv_shared_layers") or 0
+    if shared >= layers:
+        raise DataError(f"{file.where}: num_kv_shared_layers is {shared}, expected fewer than the {layers} layers")
     widths = file.get("intermediate_size")
     widths = file.listed("intermediate_size") if isinstance(widths, list) else [widths] * layers
     listed = file.windows((at + 1) % 5 for at in range(layers))
@@ -383,7 +394,7 @@ def _gemma3n(file: _File) -> Iterator[Layer]:
     for at, kind in enumerate(listed):
         layer = {**file.attention(), "qk_norm": True, "streams": streams, "ffn_hidden": widths[at]}
         layer |= file.window(kind == "sliding_attention", "sliding_window")
-        layer["kv_matrices"] = 0 if at >= layers - shared > 0 else 2
+        layer["kv_matrices"] = 0 if at >= layers - shared else 2
         layer["adjoined"] = own + _ends(hidden, at, layers, each * layers, streams - 1)
         yield {"kind": _kind(kind, layer["kv_matrices"]), **layer}
 
@@ -824,8 +835,8 @@ PARTS: dict[str, Callable[[_File], Iterable[Layer]]] = {
     "nemotron_h": _nemotron_h,
     "falcon_h1": _falcon_h1,
     "jamba": _jamba,
-    **dict.fromkeys(("mamba", "falcon_mamba"), _mamba),
-    "mamba2": _mamba_2,
+    **dict.fromkeys(("mamba", "falcon_mamba"), _mamba1_alone),
+    "mamba2": _mamba2_alone,
     "zamba": _zamba,
     "zamba2": _zamba2,
     "recurrent_gemma": _recurrent_gemma,

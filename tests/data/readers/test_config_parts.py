@@ -221,6 +221,34 @@ def test_a_model_without_experts_of_the_fields_name_is_refused(tmp_path: Path) -
         read(tmp_path, {**NEMOTRON_H, "hybrid_override_pattern": "MX", "num_hidden_layers": 2})
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"model_type": "recurrent_gemma", "block_types": ["recurrent", "atention"]},
+            "block_types names 'atention', expected one of recurrent, attention; did you mean attention",
+        ),
+        (
+            {"model_type": "recurrent_gemma", "block_types": "attention"},
+            "block_types is 'attention', expected a list of recurrent and attention",
+        ),
+        (
+            {"model_type": "gemma3n_text", "layer_types": ["slidin_attention"] * 10, "num_kv_shared_layers": 0},
+            "layer_types names 'slidin_attention', expected one of .*; did you mean sliding_attention",
+        ),
+        (
+            {"model_type": "gemma3n_text", "num_kv_shared_layers": 10},
+            "num_kv_shared_layers is 10, expected fewer than the 10 layers",
+        ),
+    ],
+)
+def test_layers_that_no_class_builds_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    """Layers without a name of their own, and layers of which all would have an earlier one's keys."""
+    with pytest.raises(DataError, match=words):
+        sizes = {"num_hidden_layers": 10, "vocab_size": 1024, "hidden_size": 256, "num_attention_heads": 4}
+        read(tmp_path, {**sizes, "num_key_value_heads": 4, "intermediate_size": 512, **change})
+
+
 def test_a_field_that_no_rule_of_the_type_reads_is_refused(tmp_path: Path) -> None:
     """Fields of other families are not known to a type's own rules."""
     with pytest.raises(DataError, match="altup_num_inputs is 4, which may change the model's shape"):
