@@ -2,7 +2,7 @@
 Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (18).
 
 (1) Candidates begin as degrees and micro-batches (``_degrees``), one stage or 1F1B of every replica alike.
-(2) Each expander yields the variants of a candidate by one mechanism, in the order of ``EXPANDERS``: an expander reads
+(2) Each expander yields the variants of a candidate by one mechanism, in the order of ``VARIANTS``: an expander reads
     what those before it have chosen.
 (3) Candidates that have the fixed values and a price, and lie within runs where the space asks for it, remain.
 """
@@ -19,16 +19,13 @@ from taut.formulations.degrees import BlockShape, context_degrees, divisors, ten
 from taut.formulations.divisions import families
 from taut.formulations.fields import Fixed
 from taut.formulations.mechanisms.context_ranks import ContextKinds
-from taut.formulations.mechanisms.empty_ends import ENDS, with_ends
+from taut.formulations.mechanisms.empty_ends import ENDS
 from taut.formulations.mechanisms.expert_ranks import with_expert_ranks
-from taut.formulations.mechanisms.offload import with_activations_on_hosts, with_states_on_hosts
-from taut.formulations.mechanisms.recompute import with_recompute
 from taut.formulations.mechanisms.sequence_parallel import with_sequence_parallel
-from taut.formulations.mechanisms.shards import with_copies, with_zero
-from taut.formulations.mechanisms.unequal_replicas import with_unequal_replicas
+from taut.formulations.mechanisms.shards import with_zero
 from taut.formulations.runs import is_within
 from taut.formulations.schedules.orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
-from taut.formulations.space import FIELDS, Candidate, StrategySpace, Workload, fixable_value
+from taut.formulations.space import FIELDS, VARIANTS, Candidate, StrategySpace, Workload, fixable_value
 
 Expander = Callable[[Workload, Candidate], Iterator[Candidate]]
 Degrees = tuple[int, int, int, int]
@@ -43,7 +40,7 @@ def candidates(
     # No expander changes what those before it chose, so candidates without a fixed degree or schedule go at once.
     every = _having(space.fixed, DEGREES, _degrees(workload, kinds or ContextKinds(space, model, cluster)))
     every = _having(space.fixed, SCHEDULE, _expanded(with_schedules, workload, every))
-    for expand in EXPANDERS:
+    for expand in (with_divisions, *VARIANTS):
         every = _expanded(expand, workload, every)
     own = _priced(workload, costs, _as_fixed(space, every))
     found = {each for candidate in own for each in with_orders(workload, candidate)} if space.orders else set(own)
@@ -119,19 +116,6 @@ def with_orders(workload: Workload, candidate: Candidate) -> Iterator[Candidate]
 
 DEGREES, SCHEDULE = ("pp", "tp", "dp", "micro_batch"), ("schedule", "vpp")
 """Fields that ``_degrees`` and ``with_schedules`` decide."""
-EXPANDERS: tuple[Expander, ...] = (
-    with_ends,
-    with_divisions,
-    with_zero,
-    with_copies,
-    with_sequence_parallel,
-    with_recompute,
-    with_unequal_replicas,
-    with_expert_ranks,
-    with_states_on_hosts,
-    with_activations_on_hosts,
-)
-"""Mechanisms in the order in which a candidate takes them, after the schedule and before orders."""
 
 
 def _as_fixed(space: StrategySpace, every: Iterable[Candidate]) -> Iterable[Candidate]:

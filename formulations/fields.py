@@ -3,13 +3,13 @@ One table of the fields of a candidate: what each means, may be fixed to, and ho
 
 ``Candidate`` (``taut.formulations.space``) states name, type and default of a field. ``Annotated`` attaches the field's
 record, which the module of its mechanism brings. Documents, ``--fix``, messages, tables, comparisons and the reference
-read the records, so that a new choice is one record, one line of ``Candidate`` and one expander.
+read the records, so that a new choice is one record and one line of ``Candidate``.
 
 A mechanism refuses what a request asks of it (``Asked``) where the latency model does not price it, a memory network
 does not know it, or the stack has no part of it. A refusal is a ``FieldError`` with the option that asks.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from taut.errors import FieldError
 
 if TYPE_CHECKING:
     from taut.formulations.mechanisms.latency_models import LatencyModel
-    from taut.formulations.space import StrategySpace
+    from taut.formulations.space import Candidate, StrategySpace, Workload
 
 Fixed = Mapping[str, int | str | bool]
 """Values that fields are fixed to, by name."""
@@ -107,20 +107,30 @@ class Runs(NamedTuple):
         return getattr(candidate, self.name) if self.value is None else self.value(candidate)
 
 
+class Variants(NamedTuple):
+    """The variants of a candidate by a field: the place among such, and what yields them of (workload, candidate)."""
+
+    place: int
+    of: "Callable[[Workload, Candidate], Iterator[Candidate]]"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
     """
-    A field of a candidate: its meaning in a sentence, what fixes it, and its words.
+    A field of a candidate: its meaning in a sentence, variants, refusals, what fixes it, and its words.
 
     A ``seldom`` field is written only where it differs from its default, or where the degree that it names is above 1.
     A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
     memory is a sum of terms. ``rule`` says, of a space that fixes the field, what candidates with the value keep.
     A ``launched`` field is told to launchers, or a line of theirs refuses the plan; any other stops an export, as the
     launch files would run another plan. ``columns`` and ``compared`` are its places in tables and in comparisons with
-    what runs, ``runs`` its place beside the runs of a calibration.
+    what runs, ``runs`` its place beside the runs of a calibration. ``variants`` read what those before them chose, and
+    ``check`` refuses what is asked for and cannot be.
     """
 
     meaning: str
+    variants: Variants | None = None
+    check: "Callable[[Asked], None] | None" = None
     launched: bool = False
     seldom: bool | str = False
     grouped: bool = False

@@ -48,6 +48,7 @@ from taut.data.stack import ANY_DIVISION, SCHEDULES, ContextKind, Form, Schedule
 from taut.data.suggest import one_of
 from taut.formulations.degrees import BlockShape
 from taut.formulations.fields import (
+    Asked,
     Columns,
     Compared,
     Field,
@@ -143,7 +144,14 @@ def _schedule_words(strategy: Any, space: Mapping[str, Any]) -> str:
     return f"{strategy.schedule}{chunks}{adapted}"
 
 
+def _check_orders(asked: Asked) -> None:
+    """Refuse schedules that are priced by their order where nothing prices them."""
+    for schedule in [kind for kind in asked.space.schedules if kind in ORDER_PRICED][:1]:
+        asked.check_order(schedule)
+
+
 SCHEDULE = Field(
+    check=_check_orders,
     launched=True,
     meaning="The order of forward and backward passes.",
     fix=Fix(9, str, one_of_names(SCHEDULES)),
@@ -358,6 +366,10 @@ SENTENCES = sorted((f.sentence for f in FIELDS.values() if f.sentence), key=lamb
 """Parts of the sentence that describes a plan, in their order."""
 SHORT_TEXTS = [text for _, text in sorted((words.short, words.text) for words in WORDS if words.short is not None)]
 """Texts of the one line that names a plan, in their order."""
+VARIANTS = [v.of for v in sorted((f.variants for f in FIELDS.values() if f.variants), key=lambda each: each.place)]
+"""What yields the variants of a candidate, after its schedule and before orders; each reads what those before chose."""
+CHECKS = [field.check for field in FIELDS.values() if field.check]
+"""What is refused of each field, in the order in which refusals are told."""
 RUNS = sorted((f.runs for f in FIELDS.values() if f.runs), key=lambda each: each.place)
 """How fields stand beside the runs of a calibration, in the order in which they are told."""
 FIXES = dict(sorted(((n, f.fix) for n, f in FIELDS.items() if f.fix is not None), key=lambda each: each[1].place))

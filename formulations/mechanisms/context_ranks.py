@@ -61,33 +61,6 @@ KIND_WORDS = {
     "a2a": "all-to-all of heads",
     "a2a+p2p": "all-to-all of heads in nodes, a ring of keys between them",
 }
-CONTEXT_RANKS = Field(
-    launched=True,
-    meaning="Context ranks, which have different tokens of every sequence.",
-    seldom=True,
-    grouped=True,
-    fix=Fix(3, int, divides_devices),
-    words=Words(2, named("cp", 1), short=2),
-    sentence=Sentence(
-        0, 2, lambda each, space: f"context {each.cp} ({KIND_WORDS[each.cp_comm]})" if each.cp > 1 else ""
-    ),
-    columns=Columns(sweep=3),
-    compared=Compared(1, change=1, frees=("dp", "cp_comm", "etp")),
-    runs=Runs("cp", 5, lambda value: f"context {value}"),
-    rule=lambda space: (
-        "2*cp divides the sequence, tp*cp the node size or the reverse" if space.fixed["cp"] != 1 else ""
-    ),
-)
-ATTENTION = Field(
-    launched=True,
-    meaning="How context ranks share attention: a ring (p2p), a gather, an all-to-all, or one within nodes.",
-    seldom="cp",
-    fix=Fix(13, str, one_of_names(CONTEXT_KINDS)),
-    words=Words(3, lambda each: each.cp_comm if each.cp > 1 and each.cp_comm != "p2p" else ""),
-    columns=Columns(sweep=4),
-    compared=Compared(9, change=3),
-    rule=lambda space: _rule_of_kinds(space) if space.fixed["cp_comm"] != "p2p" else "",
-)
 
 
 def check_contexts(asked: Asked) -> None:
@@ -111,6 +84,38 @@ def _rule_of_kinds(space: "StrategySpace") -> str:
         f"cp is from 2 to {space.max_cp} (max_cp), in a2a a divisor of heads and kv_heads of a tensor rank, and "
         "with a2a+p2p its ranks are on several nodes, several on each, which divide these heads"
     )
+
+
+CONTEXT_RANKS = Field(
+    check=check_contexts,
+    launched=True,
+    meaning="Context ranks, which have different tokens of every sequence.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(3, int, divides_devices),
+    words=Words(2, named("cp", 1), short=2),
+    sentence=Sentence(
+        0, 2, lambda each, space: f"context {each.cp} ({KIND_WORDS[each.cp_comm]})" if each.cp > 1 else ""
+    ),
+    columns=Columns(sweep=3),
+    compared=Compared(1, change=1, frees=("dp", "cp_comm", "etp")),
+    runs=Runs("cp", 5, lambda value: f"context {value}"),
+    rule=lambda space: (
+        "2*cp divides the sequence, tp*cp the node size or the reverse" if space.fixed["cp"] != 1 else ""
+    ),
+)
+
+
+ATTENTION = Field(
+    launched=True,
+    meaning="How context ranks share attention: a ring (p2p), a gather, an all-to-all, or one within nodes.",
+    seldom="cp",
+    fix=Fix(13, str, one_of_names(CONTEXT_KINDS)),
+    words=Words(3, lambda each: each.cp_comm if each.cp > 1 and each.cp_comm != "p2p" else ""),
+    columns=Columns(sweep=4),
+    compared=Compared(9, change=3),
+    rule=lambda space: _rule_of_kinds(space) if space.fixed["cp_comm"] != "p2p" else "",
+)
 
 
 class ContextKinds:

@@ -11,17 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.data.stack import ANY_DIVISION
-from taut.formulations.fields import Asked, Field, Fix, true_or_false
+from taut.formulations.fields import Asked, Field, Fix, Variants, true_or_false
 
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
 
-END_CHUNKS = Field(
-    launched=True,
-    meaning="Whether the first chunk may have the embedding alone, and the last the head.",
-    seldom=True,
-    fix=Fix(14, bool, true_or_false),
-)
 ENDS = 2
 """Parts that are divided beside the layers: embedding and head."""
 
@@ -39,3 +33,13 @@ def with_ends(workload: "Workload", candidate: "Candidate") -> Iterator["Candida
     empty = wanted and several and space.empty_ends and ANY_DIVISION in space.divisions
     if candidate.pp * candidate.vpp <= len(model.blocks) + ENDS * empty:
         yield replace(candidate, empty_ends=True) if empty else candidate
+
+
+END_CHUNKS = Field(
+    variants=Variants(0, with_ends),
+    check=check_ends,
+    launched=True,
+    meaning="Whether the first chunk may have the embedding alone, and the last the head.",
+    seldom=True,
+    fix=Fix(14, bool, true_or_false),
+)

@@ -25,7 +25,7 @@ from taut.data.costs import Recompute
 from taut.data.model import ModelSpec
 from taut.errors import FieldError
 from taut.formulations.degrees import expert_degrees
-from taut.formulations.fields import Asked, Compared, Field, Fix, Runs, Sentence, Words, divides_devices
+from taut.formulations.fields import Asked, Compared, Field, Fix, Runs, Sentence, Variants, Words, divides_devices
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 
 if TYPE_CHECKING:
@@ -41,35 +41,6 @@ def _expert_words(strategy: Any, space: Mapping[str, Any]) -> str:
     """Expert ranks, with the tensor ranks of an expert where there are several; empty for one."""
     wide = f" of {strategy.etp} tensor ranks each" if strategy.etp > 1 else ""
     return f"experts {strategy.ep}{wide}" if strategy.ep > 1 else ""
-
-
-EXPERT_RANKS = Field(
-    launched=True,
-    meaning="Expert ranks, over which the experts of a layer are divided.",
-    seldom=True,
-    grouped=True,
-    fix=Fix(5, int, divides_devices),
-    words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else "", short=4),
-    sentence=Sentence(0, 4, _expert_words),
-    compared=Compared(10, change=4, frees=("etp",), shown=False),
-    runs=Runs("ep", 6, lambda value: f"{value} expert rank{'s' * (value > 1)}"),
-    rule=lambda space: RULE,
-)
-EXPERT_TENSOR_RANKS = Field(
-    launched=True,
-    meaning="Tensor ranks that share an expert; 0 where ``ep`` is 1, which stands for ``tp``.",
-    seldom=True,
-    fix=Fix(6, int, divides_devices, lambda candidate, fixed: candidate.block.etp),
-    words=Words(5, lambda candidate: f"etp={candidate.etp}" if candidate.ep > 1 else ""),
-    compared=Compared(11, held=False, shown=False),
-    runs=Runs(
-        "etp",
-        7,
-        lambda value: f"{value} tensor rank{'s' * (value > 1)} an expert",
-        lambda candidate: candidate.etp if candidate.ep > 1 else None,
-    ),
-    rule=lambda space: RULE,
-)
 
 
 def check_experts(asked: Asked) -> None:
@@ -125,6 +96,39 @@ def _zero_stages(space: "StrategySpace", candidate: "Candidate") -> list[int]:
     if space.expert_zero is not None:
         stages = [zero for zero in stages if zero in space.expert_zero]
     return [zero for zero in stages if zero or 1 not in stages]
+
+
+EXPERT_RANKS = Field(
+    variants=Variants(6, with_expert_ranks),
+    check=check_experts,
+    launched=True,
+    meaning="Expert ranks, over which the experts of a layer are divided.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(5, int, divides_devices),
+    words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else "", short=4),
+    sentence=Sentence(0, 4, _expert_words),
+    compared=Compared(10, change=4, frees=("etp",), shown=False),
+    runs=Runs("ep", 6, lambda value: f"{value} expert rank{'s' * (value > 1)}"),
+    rule=lambda space: RULE,
+)
+
+
+EXPERT_TENSOR_RANKS = Field(
+    launched=True,
+    meaning="Tensor ranks that share an expert; 0 where ``ep`` is 1, which stands for ``tp``.",
+    seldom=True,
+    fix=Fix(6, int, divides_devices, lambda candidate, fixed: candidate.block.etp),
+    words=Words(5, lambda candidate: f"etp={candidate.etp}" if candidate.ep > 1 else ""),
+    compared=Compared(11, held=False, shown=False),
+    runs=Runs(
+        "etp",
+        7,
+        lambda value: f"{value} tensor rank{'s' * (value > 1)} an expert",
+        lambda candidate: candidate.etp if candidate.ep > 1 else None,
+    ),
+    rule=lambda space: RULE,
+)
 
 
 def hides_exchange(space: "StrategySpace", model: ModelSpec, candidate: "Candidate") -> bool:

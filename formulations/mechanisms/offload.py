@@ -62,7 +62,7 @@ keeps is what DeepSpeed's ``cpu_checkpointing`` moves, on a stream of its own si
 (deepspeed/runtime/activation_checkpointing/checkpointing.py, ``_ActivationOffloadEngine``).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -79,7 +79,7 @@ from taut.data.spec import Spec
 from taut.data.stack import ZeroStage
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.formulations.fields import Columns, Field, Fix, Runs, Sentence, Words, some_of_names
+from taut.formulations.fields import Columns, Field, Fix, Runs, Sentence, Variants, Words, some_of_names
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 from taut.formulations.mechanisms.shards import held_bytes
 from taut.formulations.schedules.orders import SPLIT
@@ -160,27 +160,6 @@ def _activation_words(strategy: Any, space: Mapping[str, Any]) -> str:
     return f"{words} on the host" if words else ""
 
 
-STATES_ON_HOSTS = Field(
-    launched=True,
-    meaning="Share of the optimizer states in the host's memory, where the space has several shares.",
-    seldom=True,
-    words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else "", short=9),
-    sentence=Sentence(1, 3, lambda strategy, space: states_on_hosts(strategy.optimizer_offload)),
-    columns=Columns(pareto=True),
-    runs=Runs("optimizer_offload", 12, lambda value: states_on_hosts(value) or "no states on the host"),
-)
-ACTIVATIONS_ON_HOSTS = Field(
-    launched=True,
-    meaning="Share of the activations in the host's memory.",
-    seldom=True,
-    grouped=True,
-    words=Words(
-        16, lambda each: f"activation_offload={each.activation_offload:g}" if each.activation_offload else "", short=10
-    ),
-    sentence=Sentence(1, 4, _activation_words),
-    columns=Columns(pareto=True),
-    runs=Runs("activation_offload", 13, lambda value: f"{100 * value:.3g}% of the activations on the host"),
-)
 MODULES = "offload_modules"
 OF_ALL_STAGES = {MODULES: Fix(18, str, some_of_names(OFFLOAD_MODULES))}
 """What may be fixed of the offload: the modules whose inputs go to the host."""
@@ -216,6 +195,33 @@ def recompute_beside_hosts(
     share = candidate.activation_offload
     listed = [each.recompute for each in space.activation_offload if each.fraction == share]
     return tuple(name for name in every if name in listed[0]) if share and listed else every
+
+
+STATES_ON_HOSTS = Field(
+    variants=Variants(7, with_states_on_hosts),
+    check=lambda asked: _check_states(asked.cluster, asked.memory, asked.space),
+    launched=True,
+    meaning="Share of the optimizer states in the host's memory, where the space has several shares.",
+    seldom=True,
+    words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else "", short=9),
+    sentence=Sentence(1, 3, lambda strategy, space: states_on_hosts(strategy.optimizer_offload)),
+    columns=Columns(pareto=True),
+    runs=Runs("optimizer_offload", 12, lambda value: states_on_hosts(value) or "no states on the host"),
+)
+ACTIVATIONS_ON_HOSTS = Field(
+    variants=Variants(8, with_activations_on_hosts),
+    check=lambda asked: _check_activations(asked.cluster, asked.memory, asked.space),
+    launched=True,
+    meaning="Share of the activations in the host's memory.",
+    seldom=True,
+    grouped=True,
+    words=Words(
+        16, lambda each: f"activation_offload={each.activation_offload:g}" if each.activation_offload else "", short=10
+    ),
+    sentence=Sentence(1, 4, _activation_words),
+    columns=Columns(pareto=True),
+    runs=Runs("activation_offload", 13, lambda value: f"{100 * value:.3g}% of the activations on the host"),
+)
 
 
 def optimizer_seconds(problem: "PlanningProblem", candidate: "Candidate") -> Floats:
@@ -348,13 +354,13 @@ def exceeds_hosts(needed: int) -> bool:
 
 def check_all_hosts(cluster: ClusterSpec, memory: MemoryModel, space: "StrategySpace") -> None:
     """Refuse shares on hosts that the cluster does not describe, or beside what a memory model keeps."""
-    check_hosts(cluster, memory, (each.fraction for each in space.optimizer_offload))
-    check_activation_hosts(cluster, memory, (each.fraction for each in space.activation_offload))
+    _check_states(cluster, memory, space)
+    _check_activations(cluster, memory, space)
 
 
-def check_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[float] = ()) -> None:
+def _check_states(cluster: ClusterSpec, memory: MemoryModel, space: "StrategySpace") -> None:
     """Refuse shares of states on hosts that the cluster does not describe, or beside what the memory model keeps."""
-    most = max(shares, default=0.0)
+    most = max((each.fraction for each in space.optimizer_offload), default=0.0)
     if most and memory.optimizer_offload_fraction:
         share = f"{memory.optimizer_offload_fraction:g}"
         raise DataError(
@@ -366,9 +372,9 @@ def check_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[floa
         offloaded_seconds(cluster, device, most or memory.optimizer_offload_fraction, 0.0)
 
 
-def check_activation_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[float]) -> None:
+def _check_activations(cluster: ClusterSpec, memory: MemoryModel, space: "StrategySpace") -> None:
     """Refuse activations on hosts that the cluster does not describe, or in a memory model that has no such term."""
-    if not max(shares, default=0.0):
+    if not any(each.fraction for each in space.activation_offload):
         return
     expected = "beside activation_offload_fraction"
     for name, device in cluster.devices.items():

@@ -38,6 +38,7 @@ from taut.formulations.fields import (
     Fix,
     Runs,
     Sentence,
+    Variants,
     Words,
     chunk_count,
     named,
@@ -48,19 +49,6 @@ from taut.formulations.schedules.orders import SPLIT
 
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, StrategySpace, Workload
-
-SHARED_RECOMPUTE = Field(
-    launched=True,
-    meaning="The recompute of every stage; empty where each stage has its own.",
-    seldom=True,
-    words=Words(17, lambda each: f"recompute={each.uniform_recompute}" if each.uniform_recompute else ""),
-    runs=Runs(
-        "recompute",
-        1,
-        lambda value: "no recompute" if value == "none" else f"{value} recompute",
-        lambda candidate: candidate.uniform_recompute or None,
-    ),
-)
 
 
 def block_words(layers: int) -> str:
@@ -114,6 +102,21 @@ def fewer_layers(workload: "Workload", candidate: "Candidate") -> int:
 def recompute_of(space: "StrategySpace", schedule: str) -> tuple[Recompute, ...]:
     """Recompute that a stage may choose under a schedule, in the order of ``RECOMPUTE``, (8)."""
     return tuple(name for name in RECOMPUTE if name in space.recompute and not (name == "full" and schedule in SPLIT))
+
+
+SHARED_RECOMPUTE = Field(
+    variants=Variants(4, with_recompute),
+    launched=True,
+    meaning="The recompute of every stage; empty where each stage has its own.",
+    seldom=True,
+    words=Words(17, lambda each: f"recompute={each.uniform_recompute}" if each.uniform_recompute else ""),
+    runs=Runs(
+        "recompute",
+        1,
+        lambda value: "no recompute" if value == "none" else f"{value} recompute",
+        lambda candidate: candidate.uniform_recompute or None,
+    ),
+)
 
 
 def in_part(candidate: "Candidate") -> bool:

@@ -62,6 +62,7 @@ from taut.formulations.fields import (
     Fixed,
     Runs,
     Sentence,
+    Variants,
     Words,
     divides_devices,
     named,
@@ -88,30 +89,6 @@ def _sharing_words(strategy: Any, space: Mapping[str, Any]) -> str:
     """The ZeRO stage, with the replicas of a copy where there are several copies."""
     copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
     return f"ZeRO-{strategy.zero}{copies}"
-
-
-ZERO_STAGE = Field(
-    launched=True,
-    meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
-    fix=Fix(10, int, zero_stage),
-    words=Words(11, named("zero", 0), short=7),
-    sentence=Sentence(1, 1, _sharing_words),
-    columns=Columns(sweep=10, pareto=True),
-    compared=Compared(7, change=8),
-    runs=Runs("zero", 2, lambda value: f"ZeRO-{value}", lambda each: each.zero if each.dp_cp > 1 else None),
-)
-REPLICAS_OF_A_COPY = Field(
-    launched=True,
-    meaning="Replicas that share one copy of what ZeRO shards; 0 stands for all of them.",
-    seldom=True,
-    grouped=True,
-    fix=Fix(12, int, divides_devices, _devices_of_a_copy),
-    words=Words(12, named("dp_shard", 0), short=8),
-    columns=Columns(sweep=6, pareto=True),
-    compared=Compared(12, held=False, shown=False),
-    rule=lambda space: "dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1",
-    runs=Runs("copies", 3, lambda value: "several copies" if value else "one copy", lambda each: each.copies > 1),
-)
 
 
 def check_groups(fixed: Mapping[str, Any]) -> None:
@@ -179,6 +156,35 @@ def with_copies(workload: "Workload", candidate: "Candidate") -> Iterator["Candi
 def _sharing(fixed: Fixed) -> tuple[int, ...]:
     """ZeRO stages that may have several copies: 1 where it is fixed, (7)."""
     return (1, 2, 3) if fixed.get("zero") == 1 else (2, 3)
+
+
+ZERO_STAGE = Field(
+    variants=Variants(1, with_zero),
+    launched=True,
+    meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
+    fix=Fix(10, int, zero_stage),
+    words=Words(11, named("zero", 0), short=7),
+    sentence=Sentence(1, 1, _sharing_words),
+    columns=Columns(sweep=10, pareto=True),
+    compared=Compared(7, change=8),
+    runs=Runs("zero", 2, lambda value: f"ZeRO-{value}", lambda each: each.zero if each.dp_cp > 1 else None),
+)
+
+
+REPLICAS_OF_A_COPY = Field(
+    variants=Variants(2, with_copies),
+    check=check_copies,
+    launched=True,
+    meaning="Replicas that share one copy of what ZeRO shards; 0 stands for all of them.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(12, int, divides_devices, _devices_of_a_copy),
+    words=Words(12, named("dp_shard", 0), short=8),
+    columns=Columns(sweep=6, pareto=True),
+    compared=Compared(12, held=False, shown=False),
+    rule=lambda space: "dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1",
+    runs=Runs("copies", 3, lambda value: "several copies" if value else "one copy", lambda each: each.copies > 1),
+)
 
 
 def holders(candidate: "Candidate") -> Group:

@@ -18,21 +18,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.errors import FieldError
-from taut.formulations.fields import Asked, Field, Fix, Runs, Words, true_or_false
+from taut.formulations.fields import Asked, Field, Fix, Runs, Variants, Words, true_or_false
 
 if TYPE_CHECKING:
     from taut.formulations.problem import PlanningProblem
     from taut.formulations.space import Candidate, Workload
-
-UNEVEN_BATCH = Field(
-    launched=True,
-    meaning="Whether replicas run different numbers of micro-batches, ``num_micro_batches`` in the mean.",
-    seldom=True,
-    grouped=True,
-    fix=Fix(15, bool, true_or_false),
-    words=Words(14, lambda candidate: "uneven batch" if candidate.uneven_batch else ""),
-    runs=Runs("uneven_batch", 11, lambda value: "uneven batch" if value else "even batch"),
-)
 
 
 def check_uneven(asked: Asked) -> None:
@@ -49,6 +39,19 @@ def with_unequal_replicas(workload: "Workload", candidate: "Candidate") -> Itera
     whole = len(counts) > 1 and all(count % pipeline == 0 for count in counts)
     if whole and candidate.schedule == "1f1b" and candidate.num_micro_batches >= max(candidate.pp, 2):
         yield replace(candidate, uneven_batch=True)
+
+
+UNEVEN_BATCH = Field(
+    variants=Variants(5, with_unequal_replicas),
+    check=check_uneven,
+    launched=True,
+    meaning="Whether replicas run different numbers of micro-batches, ``num_micro_batches`` in the mean.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(15, bool, true_or_false),
+    words=Words(14, lambda candidate: "uneven batch" if candidate.uneven_batch else ""),
+    runs=Runs("uneven_batch", 11, lambda value: "uneven batch" if value else "even batch"),
+)
 
 
 def of_even_batches(problem: "PlanningProblem", method: str) -> "PlanningProblem":

@@ -25,7 +25,7 @@ rules are tried in this order, each only where the values in it are fixed or fol
     candidates is named, with the values next to it that these candidates have.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -36,17 +36,13 @@ from taut.errors import FieldError
 from taut.formulations.degrees import divides_kv, divisors, tensor_degrees
 from taut.formulations.divisions import families
 from taut.formulations.fields import Asked
-from taut.formulations.mechanisms.context_ranks import check_contexts
-from taut.formulations.mechanisms.empty_ends import check_ends
-from taut.formulations.mechanisms.expert_ranks import check_experts
 from taut.formulations.mechanisms.muon import check_muon
 from taut.formulations.mechanisms.offload import OF_ALL_STAGES as OFFLOAD
-from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.mechanisms.recompute import OF_ALL_STAGES as RECOMPUTE
-from taut.formulations.mechanisms.shards import check_copies, check_groups
-from taut.formulations.mechanisms.unequal_replicas import check_uneven
+from taut.formulations.mechanisms.shards import check_groups
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.orders import ORDER_PRICED, is_defined
+from taut.formulations.schedules.orders import is_defined
+from taut.formulations.space import CHECKS as FIELD_CHECKS
 from taut.formulations.space import FIXES, fixable_value
 
 OF_ALL_STAGES = RECOMPUTE | OFFLOAD
@@ -71,12 +67,6 @@ def _shown(name: str, value: object) -> str:
     return f"{name}={value}" if is_text or not isinstance(value, str) else f"{name}={value!r}"
 
 
-def _check_orders(asked: Asked) -> None:
-    """Refuse schedules that are priced by their order where nothing prices them."""
-    for schedule in [kind for kind in asked.space.schedules if kind in ORDER_PRICED][:1]:
-        asked.check_order(schedule)
-
-
 def _check_images(asked: Asked) -> None:
     """Refuse an encoder of images where the stack has none, or nothing prices it."""
     if asked.model.encoder is None:
@@ -97,18 +87,8 @@ def _check_muon(asked: Asked) -> None:
         check_muon(asked.model, asked.cluster, asked.memory)
 
 
-CHECKS: tuple[Callable[[Asked], None], ...] = (
-    _check_muon,
-    _check_orders,
-    check_copies,
-    check_experts,
-    check_ends,
-    check_uneven,
-    check_contexts,
-    _check_images,
-    lambda asked: check_all_hosts(asked.cluster, asked.memory, asked.space),
-)
-"""What each mechanism refuses, in the order in which refusals are told."""
+CHECKS = _check_muon, *FIELD_CHECKS, _check_images
+"""What is refused of the job and of each field, in the order in which refusals are told."""
 
 
 DEGREES = ("pp", "tp", "cp", "dp")
