@@ -126,11 +126,15 @@ class Field:
     launch files would run another plan. ``columns`` and ``compared`` are its places in tables and in comparisons with
     what runs, ``runs`` its place beside the runs of a calibration. ``variants`` read what those before them chose, and
     ``check`` refuses what is asked for and cannot be.
+
+    A field with ``searched`` is a truth value of the same name in stacks and spaces as well. The space of a stack that
+    has it allows it on models and clusters for which ``searched`` holds; true is refused where the stack has it not.
     """
 
     meaning: str
     variants: Variants | None = None
     check: "Callable[[Asked], None] | None" = None
+    searched: Callable[[ModelSpec, ClusterSpec], bool] | None = None
     launched: bool = False
     seldom: bool | str = False
     grouped: bool = False
@@ -230,12 +234,6 @@ class Asked:
         """Refuse a schedule that is priced by its order where nothing prices that."""
         self.latency.check_order(schedule)
         self._check_memory(schedule, "a sum of terms")
-
-    def check_stack(self, name: str) -> None:
-        """Refuse a field that is fixed to true where the stack or the latency model lacks it."""
-        if self.fix.get(name) and not (getattr(self.stack, name) and self.latency.prices_mechanisms):
-            reason = f"no part of {self.stack.name} under {self.latency.name}, expected false, or stack any and step"
-            raise FieldError("fix", f"{name}=true", reason)
 
     def _check_memory(self, words: str, expected: str) -> None:
         if not self.memory.is_sum_of_terms:

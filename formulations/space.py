@@ -368,6 +368,8 @@ SHORT_TEXTS = [text for _, text in sorted((words.short, words.text) for words in
 """Texts of the one line that names a plan, in their order."""
 VARIANTS = [v.of for v in sorted((f.variants for f in FIELDS.values() if f.variants), key=lambda each: each.place)]
 """What yields the variants of a candidate, after its schedule and before orders; each reads what those before chose."""
+SEARCHED = {name: field.searched for name, field in FIELDS.items() if field.searched}
+"""Truth values that only some stacks have, and on which models and clusters their spaces allow them."""
 CHECKS = [field.check for field in FIELDS.values() if field.check]
 """What is refused of each field, in the order in which refusals are told."""
 RUNS = sorted((f.runs for f in FIELDS.values() if f.runs), key=lambda each: each.place)

@@ -7,7 +7,8 @@ A stack states what its framework can do (``taut.data.stack``). The rest follows
 (2) if the stack has context ranks, each has ``LEAST_TOKENS`` tokens of the shortest sequence at least;
 (3) if the stack has expert ranks, there are at most as many as the layer with the fewest experts has experts;
 (4) a device has any number of equal chunks, at most one chunk a layer of the model;
-(5) hybrid sharding takes part if all nodes and links are alike, uneven batches if there are several types of device.
+(5) hybrid sharding takes part if all nodes and links are alike, and a choice of some stacks as its field says
+    (``taut.formulations.fields``), such as uneven batches if there are several types of device.
 
 A paper's latency model (``mechanisms`` is False) prices fewer mechanisms. Its space has the schedules ``CLOSED_FORM``,
 the ZeRO stages ``CLOSED_ZERO``, no ranks of (2) and (3), no empty ends, no uneven batches, and no recompute by module.
@@ -19,7 +20,7 @@ from taut.data.costs import Module
 from taut.data.layers.experts import USUAL_DISPATCH
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack
-from taut.formulations.space import StrategySpace
+from taut.formulations.space import SEARCHED, StrategySpace
 
 WHOLE_SPACE = "any"
 """The stack that leaves nothing out. A space of this stack states an empty name."""
@@ -67,9 +68,8 @@ def stack_space(
         dispatch=stack.dispatch if model.has_experts else USUAL_DISPATCH,
         recompute_by_stage=stack.recompute_by_stage,
         divisions=stack.divisions,
-        empty_ends=stack.empty_ends and mechanisms,
-        uneven_batch=stack.uneven_batch and mechanisms and len(cluster.devices) > 1,
         stack="" if stack.name == WHOLE_SPACE else stack.name,
+        **{name: mechanisms and getattr(stack, name) and on(model, cluster) for name, on in SEARCHED.items()},
     )
 
 

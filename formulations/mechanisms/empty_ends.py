@@ -11,18 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.data.stack import ANY_DIVISION
-from taut.formulations.fields import Asked, Field, Fix, Variants, true_or_false
+from taut.formulations.fields import Field, Fix, Variants, true_or_false
 
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
 
 ENDS = 2
 """Parts that are divided beside the layers: embedding and head."""
-
-
-def check_ends(asked: Asked) -> None:
-    """Refuse end chunks without layers where the stack has none, or nothing prices them."""
-    asked.check_stack("empty_ends")
 
 
 def with_ends(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
@@ -37,7 +32,7 @@ def with_ends(workload: "Workload", candidate: "Candidate") -> Iterator["Candida
 
 END_CHUNKS = Field(
     variants=Variants(0, with_ends),
-    check=check_ends,
+    searched=lambda model, cluster: True,
     launched=True,
     meaning="Whether the first chunk may have the embedding alone, and the last the head.",
     seldom=True,

@@ -18,16 +18,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.errors import FieldError
-from taut.formulations.fields import Asked, Field, Fix, Runs, Variants, Words, true_or_false
+from taut.formulations.fields import Field, Fix, Runs, Variants, Words, true_or_false
 
 if TYPE_CHECKING:
     from taut.formulations.problem import PlanningProblem
     from taut.formulations.space import Candidate, Workload
-
-
-def check_uneven(asked: Asked) -> None:
-    """Refuse an uneven batch where the stack has none, or nothing prices it."""
-    asked.check_stack("uneven_batch")
 
 
 def with_unequal_replicas(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
@@ -43,7 +38,7 @@ def with_unequal_replicas(workload: "Workload", candidate: "Candidate") -> Itera
 
 UNEVEN_BATCH = Field(
     variants=Variants(5, with_unequal_replicas),
-    check=check_uneven,
+    searched=lambda model, cluster: len(cluster.devices) > 1,
     launched=True,
     meaning="Whether replicas run different numbers of micro-batches, ``num_micro_batches`` in the mean.",
     seldom=True,

@@ -43,7 +43,7 @@ from taut.formulations.mechanisms.shards import check_groups
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.orders import is_defined
 from taut.formulations.space import CHECKS as FIELD_CHECKS
-from taut.formulations.space import FIXES, fixable_value
+from taut.formulations.space import FIXES, SEARCHED, fixable_value
 
 OF_ALL_STAGES = RECOMPUTE | OFFLOAD
 """What may be fixed beside fields of a candidate: the recompute of every stage, and modules of it and of offload."""
@@ -87,7 +87,15 @@ def _check_muon(asked: Asked) -> None:
         check_muon(asked.model, asked.cluster, asked.memory)
 
 
-CHECKS = _check_muon, *FIELD_CHECKS, _check_images
+def _check_stack(asked: Asked) -> None:
+    """Refuse a field that is fixed to true where the stack or the latency model lacks it."""
+    for name in SEARCHED:
+        if asked.fix.get(name) and not (getattr(asked.stack, name) and asked.latency.prices_mechanisms):
+            reason = f"no part of {asked.stack.name} under {asked.latency.name}, expected false, or stack any and step"
+            raise FieldError("fix", f"{name}=true", reason)
+
+
+CHECKS = _check_muon, *FIELD_CHECKS, _check_stack, _check_images
 """What is refused of the job and of each field, in the order in which refusals are told."""
 
 
