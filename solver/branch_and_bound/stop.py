@@ -260,6 +260,10 @@ Listener = Callable[[Progress], None]
 """Called with where a search stands, again and again."""
 
 
+class EndedError(Exception):
+    """Raised by a listener to end a search of candidates, which returns what it has as at Ctrl-C."""
+
+
 @dataclass(slots=True)
 class History:
     """How the gap of one search closed: where it stood whenever the incumbent or the bound had changed."""

@@ -104,13 +104,15 @@ def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[Reme
     if not found and best_fit(_changed(problem, names, pricing), stop=stop):
         sizes = (combinations(names, size) for size in range(2, len(names) + 1))
         found = next(filter(None, (_enough(problem, several, pricing, stop) for several in sizes)), [])
-    return sorted(found, key=lambda remedy: remedy.lower_bound or 0.0)
+    return sorted(found, key=lambda remedy: math.inf if remedy.lower_bound is None else remedy.lower_bound)
 
 
 def _enough(problem: PlanningProblem, several: Iterable[tuple[str, ...]], pricing: Pricing, stop: Stop) -> list[Remedy]:
     """The sets of changes that make a plan fit; of those that come to the same, the first one."""
     found: dict[str, Remedy] = {}
     for names in several:
+        if stop():
+            break
         changed = _changed(problem, names, pricing)
         if fit := best_fit(changed, stop=stop):
             remedy = _remedy("+".join(names), problem, changed, fit)

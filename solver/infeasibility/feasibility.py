@@ -38,7 +38,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.memory import device_memory, stage_memory
-from taut.solver.branch_and_bound.stop import Progress
+from taut.solver.branch_and_bound.stop import EndedError, Progress
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.layer_division.memory_excess import division_need, least_excess
 from taut.solver.order_priced.bound import low_memory_divisions
@@ -247,21 +247,17 @@ def quick_of(problem: PlanningProblem) -> list[Candidate]:
 
 
 def best_fit(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: False) -> Fit | None:
-    """The candidate of the best plan found, and the bound of all, (4); None if nothing fits, or on ``stop``."""
+    """The candidate of the best plan found before ``stop``, and the bound of all, (4); None without a plan."""
 
     def check(progress: Progress) -> None:
         if stop():
-            raise _StoppedError
+            raise EndedError
 
     try:
         result = search(problem, Limits(gap=GAP, time_limit=MOST_EACH, workers=1), check, adapts=False)
-    except (_StoppedError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return None
     if (found := result.incumbent) is None:
         return None
-    # The bound of a search that Ctrl-C ended says too little.
+    # The bound of a search that was cut off says too little.
     return Fit(candidate=found.strategy.candidate, lower_bound=None if stop() else result.lower_bound)
-
-
-class _StoppedError(Exception):
-    """Ends a search whose result is of no use any more."""

@@ -43,6 +43,7 @@ import math
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import suppress
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -54,7 +55,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.best_first import BestFirst
-from taut.solver.branch_and_bound.stop import Listener, Stopwatch
+from taut.solver.branch_and_bound.stop import EndedError, Listener, Stopwatch
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import (
     OPTIMALITY_GAP,
@@ -282,7 +283,7 @@ class _Search:
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
         stopped: StoppedBy | None = StoppedBy.INTERRUPT
-        with self._loop.stop, cut_short():
+        with self._loop.stop, cut_short(), suppress(EndedError):
             for candidate in self._every:
                 self._bounds.add(self._first(candidate))
             stopped = self._searched()

@@ -27,10 +27,11 @@ from taut.solver.infeasibility.diagnosis import (
     _lean,
     _with_memory,
     _with_nodes,
+    changes,
     diagnose,
     more_hardware,
 )
-from taut.solver.infeasibility.feasibility import fits
+from taut.solver.infeasibility.feasibility import Fit, best_fit, fits
 from taut.solver.result import OPTIMALITY_GAP, Limits, Status
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
@@ -438,6 +439,33 @@ def test_nodes_that_suffice_are_named_before_their_bound_is_known(monkeypatch: p
     monkeypatch.setattr(f"{more_hardware.__module__}.best_fit", lambda *_, **__: None)
     (cut,) = more_hardware(given, None, lambda: False)
     assert cut.detail == bounded.detail and cut.lower_bound is None and holds(cut)
+
+
+def test_a_plan_found_before_the_limit_is_a_way_out() -> None:
+    """Wherever a search is cut after its first plan the change counts, without a bound."""
+    given = problem(cluster(1, 4), layers(4), global_batch=4)
+    found = list[Fit | None]()
+    while not found or found[-1] is None or found[-1].lower_bound is None:
+        with _pressed_after(len(found)) as pressed:
+            found.append(best_fit(given, stop=pressed))
+    cut = [fit for fit in found if fit and fit.lower_bound is None]
+    assert len(cut) > 1 and found[-len(cut) - 1 : -1] == cut
+    assert all(fits(given, fit.candidate) for fit in cut)
+
+
+def test_changes_without_a_bound_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing says that a change whose search was cut off costs less than the others."""
+    given = problem(cluster(1, 4, memory_gib=kib(2000)), layers(4), global_batch=4, fixed={"pp": 1, "micro_batch": 4})
+    first, *others = changes(given, lambda _: given.costs, bool)
+    assert others
+
+    def without(problem: PlanningProblem, stop: Callable[[], bool]) -> Fit | None:
+        fit = best_fit(problem, stop=stop)
+        return fit and (replace(fit, lower_bound=None) if fit.lower_bound == first.lower_bound else fit)
+
+    monkeypatch.setattr(f"{changes.__module__}.best_fit", without)
+    found = changes(given, lambda _: given.costs, bool)
+    assert (found[-1].detail, found[-1].lower_bound) == (first.detail, None)
 
 
 def test_nodes_that_suffice_are_at_hand_before_all_fewer_are_tried() -> None:
