@@ -70,10 +70,10 @@ from taut.solver.infeasibility.feasibility import (
     best_fit,
     fits,
     leanest,
+    least_bytes,
     least_need,
     least_share,
     nearest_division,
-    quick_of,
 )
 from taut.solver.placement.exact.memory_assignment import StageNeeds, least_missing
 from taut.solver.result import CandidateBound, SearchResult, State
@@ -622,10 +622,17 @@ def diagnose(
 
 
 def _on_larger_hosts(problem: PlanningProblem, unlimited: PlanningProblem, hosts: HostShortfall | None) -> StageNeeds:
-    """The division that fits with enough of the hosts' memory, or else the nearest without an order, ``unlimited``."""
+    """The division that fits with enough of the hosts' memory, or else the nearest on ``unlimited`` hosts."""
     if hosts is not None:
         return best_division(with_room(problem, hosts.needed_bytes // KIB), hosts.candidate)
-    return nearest_division(unlimited, [(least_need(unlimited, each), each) for each in quick_of(problem)])
+    close, least = list[tuple[int, Candidate]](), math.inf
+    for bound, candidate in sorted((least_bytes(unlimited, each)[0], each) for each in leanest(unlimited.candidates)):
+        if bound >= least + KIB:
+            break
+        needed = least_need(unlimited, candidate)
+        least = min(least, needed)
+        close.append((max(needed - int(stage_memory(unlimited, candidate).budget.max()), 0), candidate))
+    return nearest_division(unlimited, close)
 
 
 def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:

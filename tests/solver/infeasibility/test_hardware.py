@@ -7,7 +7,8 @@ import pytest
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
-from taut.solver.infeasibility.diagnosis import diagnose, least_host_room, with_room
+from taut.solver.infeasibility.diagnosis import MOST_KIB, diagnose, least_host_room, with_room
+from taut.solver.infeasibility.feasibility import least_need
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.solver.bounds.test_activation_offload import on_hosts
@@ -58,6 +59,24 @@ def test_devices_that_lack_memory_are_named_before_hosts() -> None:
     found = diagnose(given, search(given, Limits()))
     assert found.hosts is None and found.shortfalls
     assert all(short.missing_bytes < GIB for short in found.shortfalls)
+
+
+@pytest.mark.parametrize("seed", [14, 294])
+def test_the_nearest_beside_full_hosts_may_have_an_order(seed: int) -> None:
+    """Chunks divide unlike layers more evenly, so the leanest plan is one of interleaved 1F1B."""
+    given = on_hosts(seed, few=True)
+    away = [each for each in given.space.activation_offload if each.fraction]
+    nodes = [
+        node.model_copy(update={"host_memory_gib": 1e-9, "device": node.device.model_copy(update={"memory_gib": 1e-4})})
+        for node in given.cluster.nodes
+    ]
+    given = replace(given, space=given.space.model_copy(update={"activation_offload": away}))
+    given = replace(given, cluster=given.cluster.model_copy(update={"nodes": nodes}))
+    found = diagnose(given, search(given, Limits()), seconds=0.0)
+    far = with_room(given, MOST_KIB)
+    least = min((least_need(far, each), each.schedule) for each in given.candidates)
+    assert found.hosts is None and (max(found.nearest.needed), found.nearest.strategy.candidate.schedule) == least
+    assert least[1] == "interleaved-1f1b"
 
 
 def test_the_least_room_is_where_plans_begin_to_fit() -> None:
