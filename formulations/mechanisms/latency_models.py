@@ -72,6 +72,10 @@ class LatencyModel:
     prices_orders: bool = False
     prices_mechanisms: bool = False
 
+    def __post_init__(self) -> None:
+        """Makespans and bounds of orders take half of a hop there and back for every transfer."""
+        assert self.both_ways or not (self.prices_orders or self.waits_for_every_stage)
+
     @property
     def waits_for_every_stage(self) -> bool:
         """Whether reductions of all stages, of a tied embedding, and the largest optimizer are waited for, (1)."""

@@ -62,7 +62,7 @@ from taut.solver.layer_division.divide import Partition, solve_partition
 @dataclass(frozen=True, kw_only=True)
 class RackCases:
     """
-    What the cases (1) of a candidate rest on.
+    What the cases (1) of a candidate rest on. Racks are nodes where blocks share nodes, (5).
 
     ``crossings``: hops between racks of some path at least by confined stages, (most + 1,), for as many as can be
     confined; ``whole``, ``before``: seconds that such a hop adds, in full and without its way back; ``ring``: seconds
@@ -119,7 +119,7 @@ def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
     tails, hop = _tails(problem, candidate, best, rack), _hop(problem, candidate, best, rack)
-    each = crossings(problem, candidate, rack)
+    each = crossings_of_racks(problem, candidate, rack)
     return RackCases(crossings=each, whole=hop.whole, before=hop.before, constant=constant, **tails)
 
 
@@ -137,7 +137,7 @@ def fill_nodes(problem: PlanningProblem, candidate: Candidate) -> bool:
     )
 
 
-def crossings(problem: PlanningProblem, candidate: Candidate, rack: Ints) -> Ints:
+def crossings_of_racks(problem: PlanningProblem, candidate: Candidate, rack: Ints) -> Ints:
     """Hops between racks that some path makes at least by confined stages, (2)."""
     size, members = int(problem.links.gpus_per_node[0]), problem.links.num_nodes // candidate.pp
     sizes, held = np.bincount(rack), 1 if candidate.width == size else size // candidate.tp

@@ -2,7 +2,7 @@ r"""
 Bound ``order`` by the first stage that spans racks.
 
 Sets, data and cases (1) are those of ``taut.solver.bounds.rack_cases``, for a candidate that is priced by its order.
-The stages are the devices of its pipelines.
+The stages are the devices of its pipelines. Racks are nodes where several blocks share a node, as in (5) there.
 
 (1) With p confined stages some path of slots makes at least c hops between racks. Transfers of its pipeline between c
     devices and the next take :math:`\delta` seconds more, in either direction and in every round
@@ -36,8 +36,8 @@ from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import ring_per_byte, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import (
-    crossings,
     crossings_of_nodes,
+    crossings_of_racks,
     fill_nodes,
     fills_nodes,
     rings_across_nodes,
@@ -73,15 +73,16 @@ class ChunkRacks:
     def case(self, confined: int, *, spans: bool) -> ChunkProblem:
         """The division of a case: so many confined stages, whether the next one spans racks or may lie anywhere."""
         back = self.fills and confined > 0
-        hops, exchange = int(self.crossings[confined]), self.exchange[back]
-        if exchange <= self.given.rings[0] * self.given.loads[0, -1] / len(self.given.counts):
-            exchange = 0.0
-        links, edge = SlowLinks(hops=hops, seconds=self.hop, back=back, exchange=exchange), self.given.edge
-        if hops == len(self.given.counts) - 1 and (back or not self._returns):
-            links, edge = SlowLinks(exchange=exchange), edge + self.hop
+        hops, exchange, devices = int(self.crossings[confined]), self.exchange[back], len(self.given.counts)
+        links, edge = SlowLinks(hops=hops, seconds=self.hop, back=back), self.given.edge
+        if hops == devices - 1 and (back or not self._returns):
+            links, edge = SlowLinks(), edge + self.hop
         if spans:
             links = links._replace(spanning=confined, ring=float(self.ring[confined]))
-        return replace(self.given, slow=links, edge=edge)
+        given = replace(self.given, slow=links, edge=edge)
+        if exchange > given.rings[0] * given.loads[0, -1] / devices:
+            given = replace(given, slow=links._replace(exchange=exchange))
+        return given
 
     @property
     def _returns(self) -> bool:
@@ -108,8 +109,8 @@ def chunk_racks(
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
     given = chunked(problem, candidate, best, margin=margin)
-    hop, ring = _hop(problem, candidate, best, rack), _ring(problem, candidate, best, rack, given)
-    return ChunkRacks(given, crossings(problem, candidate, rack), hop, np.full(candidate.pp, ring))
+    hop, ring = _hop(problem, candidate, best, rack), _ring_of_racks(problem, candidate, best, rack, given)
+    return ChunkRacks(given, crossings_of_racks(problem, candidate, rack), hop, np.full(candidate.pp, ring))
 
 
 class Listed(NamedTuple):
@@ -160,7 +161,9 @@ def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: 
     return problem.coefficient("pipeline") * max(float(least), 0.0) / 2 if least < np.inf else 0.0
 
 
-def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints, given: ChunkProblem) -> float:
+def _ring_of_racks(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints, given: ChunkProblem
+) -> float:
     """Seconds for a parameter of a stage that spans racks at least, beside what all devices wait for."""
     nodes, slowest = problem.links.num_nodes // candidate.pp, best.least_between(problem.rings.inverse, rack)
     term = reductions_of(problem.terms(candidate))[0]

@@ -1,6 +1,7 @@
 """Every term of the step time against hand-computed values."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from taut.data.calibration import TERMS, Calibration
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
-from taut.formulations.mechanisms.latency_models import LatencyName
+from taut.formulations.mechanisms.latency_models import ALL_STAGES, SLOWEST_RING, LatencyModel, LatencyName
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.space import Candidate
 from tests.support.instances import random_problem
@@ -363,3 +364,12 @@ def test_violations_name_what_is_wrong() -> None:
     assert "tensor group" in str(violations(given, strategy(choice, 2, 4), torn)[0])
     tight = problem(cluster(2, 2, memory_gib=1e-4))
     assert "KiB" in str(violations(tight, strategy(choice, 2, 4), good)[0])
+
+
+def test_models_of_one_way_hops_price_no_orders() -> None:
+    """Bounds of orders take hops there and back for granted."""
+    alike: dict[str, Any] = {"name": "amp", "trips": lambda m, p: 1.0, "both_ways": False}
+    with pytest.raises(AssertionError):
+        LatencyModel(waits=SLOWEST_RING, prices_orders=True, **alike)
+    with pytest.raises(AssertionError):
+        LatencyModel(waits=ALL_STAGES, **alike)

@@ -133,6 +133,24 @@ def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     assert (shares > 0.6).mean() > 0.25
 
 
+def test_the_first_stage_waits_for_the_longer_of_ring_and_exchange() -> None:
+    """An exchange between the ring on the best links and that across racks counts unless stage 0 spans racks."""
+    planning, choice, rack = racked_problem(1)
+    racks = chunk_racks(planning, choice, best_links(planning, rack))
+    assert racks is not None
+    given = racks.given
+    mean = given.loads[0, -1] / choice.pp
+    ring, exchange = 3 * given.rings[0], 2 * given.rings[0] * mean
+    assert ring > 0
+    racks = replace(racks, ring=np.full(choice.pp, ring), exchange=(exchange, exchange))
+    cases = [racks.case(0, spans=True), racks.case(0, spans=False), racks.case(1, spans=True)]
+    ends = np.zeros((1, choice.pp))
+    first, alone, later = (case.seconds(ends, mean * np.eye(1, choice.pp))[0] - case.constant for case in cases)
+    optimizer = given.optimizer * mean
+    assert first == pytest.approx(ring * mean + optimizer)
+    assert alone == later == pytest.approx(exchange + optimizer)
+
+
 PLANTED: dict[str, Callable[[ChunkRacks], ChunkRacks]] = {
     "ring doubled": lambda racks: replace(racks, ring=2 * racks.ring),
     "hops between racks tenfold": lambda racks: replace(racks, hop=10 * racks.hop),
