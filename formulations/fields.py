@@ -22,7 +22,10 @@ from taut.errors import FieldError
 
 if TYPE_CHECKING:
     from taut.formulations.mechanisms.latency_models import LatencyModel
+    from taut.formulations.problem import PlanningProblem
     from taut.formulations.space import Candidate, StrategySpace, Workload
+    from taut.formulations.tables.memory import Figures
+    from taut.formulations.terms import MemoryTerm, Term
 
 Fixed = Mapping[str, int | str | bool]
 """Values that fields are fixed to, by name."""
@@ -129,12 +132,17 @@ class Field:
 
     A field with ``searched`` is a truth value of the same name in stacks and spaces as well. The space of a stack that
     has it allows it on models and clusters for which ``searched`` holds; true is refused where the stack has it not.
+
+    ``terms`` makes of the collectives of weights and gradients, as the fields before have them, those with the field;
+    ``memory`` yields what a device holds for it, of the figures of its layers (``taut.formulations.terms``).
     """
 
     meaning: str
     variants: Variants | None = None
     check: "Callable[[Asked], None] | None" = None
     searched: Callable[[ModelSpec, ClusterSpec], bool] | None = None
+    terms: "Callable[[PlanningProblem, Candidate, tuple[Term, ...]], tuple[Term, ...]] | None" = None
+    memory: "Callable[[Figures, MemoryModel, Candidate], list[MemoryTerm]] | None" = None
     launched: bool = False
     seldom: bool | str = False
     grouped: bool = False

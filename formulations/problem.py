@@ -45,11 +45,10 @@ from taut.formulations.mechanisms.offload import (
     within_hosts,
 )
 from taut.formulations.mechanisms.recompute import recompute_of
-from taut.formulations.mechanisms.shards import shard_terms
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.runs import beyond_seconds
 from taut.formulations.schedules.orders import ON_V, GivenOrder
-from taut.formulations.space import Candidate, StrategySpace, beside_chunks
+from taut.formulations.space import TERMS, Candidate, StrategySpace, beside_chunks
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.memory import budgets, in_flight
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
@@ -429,14 +428,16 @@ class PlanningProblem:
         """Collectives of weights and gradients that a step of a candidate waits for; the first is of all holders."""
 
         def make() -> tuple[Term, ...]:
-            each, in_passes = self._parameter_bytes, self.latency.gathers_in_passes
-            found = shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
+            found: tuple[Term, ...] = ()
+            for change in TERMS:
+                found = change(self, candidate, found)
             return found + padding_terms(candidate, found[0].bytes) if self.has_muon else found
 
         return self.of_latest(candidate, ("terms",), lambda: self.alike(candidate, "terms", make))
 
     @cached_property
-    def _parameter_bytes(self) -> ParameterBytes:
+    def parameter_bytes(self) -> ParameterBytes:
+        """Bytes of a parameter in the formats of the memory model."""
         return self.memory.parameter_bytes
 
     def transfer_weight(self, candidate: Candidate) -> float:

@@ -372,6 +372,10 @@ SEARCHED = {name: field.searched for name, field in FIELDS.items() if field.sear
 """Truth values that only some stacks have, and on which models and clusters their spaces allow them."""
 CHECKS = [field.check for field in FIELDS.values() if field.check]
 """What is refused of each field, in the order in which refusals are told."""
+TERMS = [field.terms for field in FIELDS.values() if field.terms]
+"""What makes the collectives of weights and gradients, each of those that the fields before have made."""
+MEMORY = [field.memory for field in FIELDS.values() if field.memory]
+"""Memory terms of fields."""
 RUNS = sorted((f.runs for f in FIELDS.values() if f.runs), key=lambda each: each.place)
 """How fields stand beside the runs of a calibration, in the order in which they are told."""
 FIXES = dict(sorted(((n, f.fix) for n, f in FIELDS.items() if f.fix is not None), key=lambda each: each[1].place))

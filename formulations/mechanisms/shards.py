@@ -42,7 +42,7 @@ Sources of (3): PyTorch's FSDP2, ``post_backward`` in ``_fsdp_param_group.py`` a
 the last micro-batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,9 @@ from taut.formulations.fields import (
 from taut.formulations.terms import MOMENTS, Group, Load, MemoryTerm, Ring, Term
 
 if TYPE_CHECKING:
+    from taut.formulations.problem import PlanningProblem
     from taut.formulations.space import Candidate, Workload
+    from taut.formulations.tables.memory import Figures
     from taut.formulations.tables.stage_tables import StageTables
 
 COPIES = "copies"
@@ -158,35 +160,6 @@ def _sharing(fixed: Fixed) -> tuple[int, ...]:
     return (1, 2, 3) if fixed.get("zero") == 1 else (2, 3)
 
 
-ZERO_STAGE = Field(
-    variants=Variants(1, with_zero),
-    launched=True,
-    meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
-    fix=Fix(10, int, zero_stage),
-    words=Words(11, named("zero", 0), short=7),
-    sentence=Sentence(1, 1, _sharing_words),
-    columns=Columns(sweep=10, pareto=True),
-    compared=Compared(7, change=8),
-    runs=Runs("zero", 2, lambda value: f"ZeRO-{value}", lambda each: each.zero if each.dp_cp > 1 else None),
-)
-
-
-REPLICAS_OF_A_COPY = Field(
-    variants=Variants(2, with_copies),
-    check=check_copies,
-    launched=True,
-    meaning="Replicas that share one copy of what ZeRO shards; 0 stands for all of them.",
-    seldom=True,
-    grouped=True,
-    fix=Fix(12, int, divides_devices, _devices_of_a_copy),
-    words=Words(12, named("dp_shard", 0), short=8),
-    columns=Columns(sweep=6, pareto=True),
-    compared=Compared(12, held=False, shown=False),
-    rule=lambda space: "dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1",
-    runs=Runs("copies", 3, lambda value: "several copies" if value else "one copy", lambda each: each.copies > 1),
-)
-
-
 def holders(candidate: "Candidate") -> Group:
     """The devices of a stage that hold the same weights: a tensor rank of every replica and context rank."""
     return Group("replicas", candidate.dp_cp, candidate.tp, candidate.tp, every_type=candidate.pipelines_by_type)
@@ -214,16 +187,15 @@ def has_expert_rings(candidate: "Candidate") -> bool:
     return candidate.edp > 1 and candidate.block.experts != candidate.tp
 
 
-def shard_terms(
-    candidate: "Candidate", each: ParameterBytes, coefficient: Callable[[str], float], *, in_passes: bool
-) -> tuple[Term, ...]:
-    """The terms (4) and (5) at bytes a parameter and coefficients by name, gathers in the passes or all after them."""
+def shard_terms(problem: "PlanningProblem", candidate: "Candidate", terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Terms so far, and (4) and (5), gathers in the passes or all after them."""
+    each, coefficient = problem.parameter_bytes, problem.coefficient
     loads: list[tuple[Load, Group]] = [("common", holders(candidate))]
     if has_expert_rings(candidate):
         loads.append(("experts", expert_holders(candidate)))
-    if not in_passes:
+    if not problem.latency.gathers_in_passes:
         moved = coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)
-        return tuple(Term(load, "end", (Ring(held),), moved) for load, held in loads)
+        return terms + tuple(Term(load, "end", (Ring(held),), moved) for load, held in loads)
     # What stages 2 and 3 exchange after the passes are collectives of the kind that their passes have.
     reduced = coefficient("gather" if candidate.zero >= 2 else "data_parallel")
     moved = reduced * (each.gradient / candidate.dp_shard if candidate.dp_shard else _left(candidate, each))
@@ -235,7 +207,7 @@ def shard_terms(
         for load, held in loads:
             if (copy := copy_of(candidate, held)).members > 1:
                 found.append(Term(load, "passes", (Ring(copy, half),), weight=weight, gradient=gradient))
-    return tuple(found)
+    return terms + tuple(found)
 
 
 def _rings(candidate: "Candidate", each: ParameterBytes, held: Group) -> tuple[Ring, ...]:
@@ -294,6 +266,44 @@ def shard_memory(
     if model.half_moments:
         found.append(MemoryTerm("states", "update", cast_bytes(parameters, candidate, experts)))
     return found
+
+
+def _memory_of_figures(figures: "Figures", model: MemoryModel, candidate: "Candidate") -> list[MemoryTerm]:
+    """The same of figures; none under Muon, whose matrices have terms of their own."""
+    if figures.matrices is not None:
+        return []
+    return shard_memory(figures.parameters, figures.largest, figures.experts, model, candidate)
+
+
+ZERO_STAGE = Field(
+    variants=Variants(1, with_zero),
+    terms=shard_terms,
+    memory=_memory_of_figures,
+    launched=True,
+    meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
+    fix=Fix(10, int, zero_stage),
+    words=Words(11, named("zero", 0), short=7),
+    sentence=Sentence(1, 1, _sharing_words),
+    columns=Columns(sweep=10, pareto=True),
+    compared=Compared(7, change=8),
+    runs=Runs("zero", 2, lambda value: f"ZeRO-{value}", lambda each: each.zero if each.dp_cp > 1 else None),
+)
+
+
+REPLICAS_OF_A_COPY = Field(
+    variants=Variants(2, with_copies),
+    check=check_copies,
+    launched=True,
+    meaning="Replicas that share one copy of what ZeRO shards; 0 stands for all of them.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(12, int, divides_devices, _devices_of_a_copy),
+    words=Words(12, named("dp_shard", 0), short=8),
+    columns=Columns(sweep=6, pareto=True),
+    compared=Compared(12, held=False, shown=False),
+    rule=lambda space: "dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1",
+    runs=Runs("copies", 3, lambda value: "several copies" if value else "one copy", lambda each: each.copies > 1),
+)
 
 
 def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: "Candidate") -> Ints:

@@ -75,9 +75,9 @@ from taut.data.units import KIB, MOST_BYTES, SATURATED_BYTES
 from taut.errors import FormulationError
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.muon import Matrices, least_matrices, matrix_memory
-from taut.formulations.mechanisms.shards import shard_memory, unsummed_bytes
+from taut.formulations.mechanisms.shards import unsummed_bytes
 from taut.formulations.schedules.orders import device_of_chunk, in_flight_counts
-from taut.formulations.space import Candidate, OrderKey
+from taut.formulations.space import MEMORY, Candidate, OrderKey
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import MOMENTS, MemoryTerm, bytes_in_passes, bytes_of_moment, device_bytes
 
@@ -129,11 +129,10 @@ class Figures(NamedTuple):
 
 def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> list[MemoryTerm]:
     """Memory terms of a candidate but those of activations: (1), (3), (7), (12) and the overhead of (4)."""
-    parameters, experts, largest, *passing, backward, cached, matrices = figures
-    if matrices is None:
-        found = shard_memory(parameters, largest, experts, model, candidate)
-    else:
-        found = matrix_memory(parameters, matrices, model, candidate)
+    parameters, _, _, *passing, backward, cached, matrices = figures
+    found = [] if matrices is None else matrix_memory(parameters, matrices, model, candidate)
+    for terms in MEMORY:
+        found += terms(figures, model, candidate)
     stand_ins = model.held_parameter_bytes.weight * cached.sum(axis=0)
     found.append(MemoryTerm("gradients", "always", model.weigh("gradients", stand_ins)))
     found.append(MemoryTerm("workspace", "reduction", model.weigh("workspace", backward)))
