@@ -32,6 +32,8 @@ MAX_BYTES = 256 * 1024 * 1024
 MOST_VALUES = 250_000
 """Values of a YAML file; PyYAML takes some 20 microseconds for each, and a matrix between 500 nodes has as many."""
 MOST_JSON_VALUES = 4_000_000
+MOST_OBJECTS = 1_000
+"""JSON objects one after another in a file, as of a thousand nodes."""
 MOST_CELLS = 2_000_000
 """Cells of a table that is read as a whole, of some 100 bytes each."""
 FEW_VALUES = 20_000
@@ -44,6 +46,7 @@ MOST_DEPTH = 64
 """Levels of nesting; a plan has ten."""
 MOST_DIGITS = 19
 """Characters of a whole number; 64 bits hold every number that has fewer."""
+_SPACE = re.compile(r"[ \t\n\r]*")
 _LONG = re.compile(rf"[-\d]\d{{{MOST_DIGITS - 1}}}")
 
 MOST_COLUMNS = 1_000
@@ -243,6 +246,13 @@ def _refuse_yaml(path: Path, error: yaml.YAMLError, expected: str) -> NoReturn:
 
 def read_json(path: Path, expected: str = "a JSON file", unbounded: Collection[str] = ()) -> dict[str, Any]:
     """A JSON object as plain values, without the keys that may hold Infinity; ``DataError`` for anything else."""
+    return read_json_objects(path, expected, unbounded, most=1)[0]
+
+
+def read_json_objects(
+    path: Path, expected: str, unbounded: Collection[str] = (), *, most: int = MOST_OBJECTS
+) -> list[dict[str, Any]]:
+    """The JSON objects of a file, one after another, as ``read_json`` has them; ``DataError`` beyond ``most``."""
     text = read_text(path, expected, MAX_BYTES // 2)
     check_count(text, path, expected, MOST_JSON_VALUES, ",")
 
@@ -256,17 +266,24 @@ def read_json(path: Path, expected: str = "a JSON file", unbounded: Collection[s
 
     constant: Callable[[str], Any] = _Unbounded if unbounded else _refuse_constant
     made = bounded if unbounded else _object
+    found, at = list[object](), next(_SPACE.finditer(text)).end()
     try:
         # Most files have no number that long; to ask for each one takes a tenth of the time.
         whole = _whole if _LONG.search(text) else None
-        values = json.loads(text, parse_constant=constant, parse_int=whole, object_pairs_hook=made)
+        decoder = json.JSONDecoder(parse_constant=constant, parse_int=whole, object_pairs_hook=made)
+        while not found or at < len(text):
+            if len(found) == most:
+                raise json.JSONDecodeError("Extra data", text, at)
+            value, at = decoder.raw_decode(text, at)
+            at = next(_SPACE.finditer(text, at)).end()
+            found.append(value)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} line {error.lineno}: {error.msg}, expected {expected}") from None
     except ValueError as error:
         raise DataError(f"{path}: {error}, expected {expected}") from None
     except RecursionError:
         raise DataError(f"{path}: is nested too deeply, expected {expected}") from None
-    return _mapping(values, path, expected)
+    return [_mapping(values, path, expected) for values in found]
 
 
 class _Unbounded(str):

@@ -11,6 +11,7 @@ one node stands for all if as many ports of every rate are up on each, else the 
 """
 
 import re
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,9 @@ def read_ibstat(path: Path) -> list[Port]:
         if (own := _up(ports)) != (its := _up(found)):
             said = f"{host or 'lines without a host'} has {own} and {other or 'lines without a host'} {its}"
             raise DataError(f"{path}: {said}, expected hosts with the same ports up, or one host")
+    if others:
+        said = f"names {len(others) + 1} hosts alike, of which one is read: --nodes states how many nodes there are"
+        warnings.warn(f"{path}: {said}", UserWarning, stacklevel=2)
     return ports
 
 

@@ -12,6 +12,7 @@ The direction is the one that the test's description states: after ``GPU(row) ->
 column, after ``GPU(row) <- GPU(column)`` the matrix is turned over. The diagonal is ignored.
 
 Of a test that ran several times, on one node or on nodes alike, the mean is taken if all cells agree within ``NOISE``.
+Reports of several runs may follow one another in a file.
 """
 
 import math
@@ -25,7 +26,7 @@ from typing import Any
 
 from taut.data.cluster import ClusterSpec, one_node
 from taut.data.device import DeviceSpec
-from taut.data.read import lines_by_host, read_json, read_text
+from taut.data.read import lines_by_host, read_json_objects, read_text
 from taut.data.readers.nccl_tests import NOISE
 from taut.data.spec import shorten
 from taut.errors import DataError
@@ -97,15 +98,20 @@ def _mean(
 
 
 def _cases(path: Path) -> list[dict[str, Any]]:
-    """All test cases that have a name."""
-    report = read_json(path, "the JSON of nvbandwidth -j").get("nvbandwidth")
-    if not isinstance(report, dict):
-        raise DataError(f"{path}: nvbandwidth: is {shorten(report)}, expected the report of nvbandwidth -j")
-    cases = report.get("testcases")
-    if not isinstance(cases, list):
-        said = f" (it reports {shorten(report['error'])})" if "error" in report else ""
-        raise DataError(f"{path}: nvbandwidth.testcases: is {shorten(cases)}{said}, expected a list of test cases")
-    return [case for case in cases if isinstance(case, dict) and isinstance(case.get("name"), str)]
+    """All test cases that have a name, of every run."""
+    found, runs = list[dict[str, Any]](), read_json_objects(path, "the JSON of nvbandwidth -j")
+    for number, run in enumerate(runs, start=1):
+        report, of = run.get("nvbandwidth"), f" of run {number}" if len(runs) > 1 else ""
+        if not isinstance(report, dict):
+            raise DataError(f"{path}: nvbandwidth{of}: is {shorten(report)}, expected the report of nvbandwidth -j")
+        cases = report.get("testcases")
+        if not isinstance(cases, list):
+            said = f" (it reports {shorten(report['error'])})" if "error" in report else ""
+            expected = "expected a list of test cases"
+            raise DataError(f"{path}: nvbandwidth.testcases{of}: is {shorten(cases)}{said}, {expected}")
+        own = {"host": f"run {number}"} if of else {}
+        found += [case | own for case in cases if isinstance(case, dict) and isinstance(case.get("name"), str)]
+    return found
 
 
 def _cases_text(lines: list[tuple[int, str]], host: str) -> list[dict[str, Any]]:

@@ -273,6 +273,7 @@ def test_wrong_yaml_is_refused_in_one_line(tmp_path: Path, text: str, words: str
         ('{"a": 1, "b": 2, "a": 3}', "bad.json: key 'a' stands twice"),
         ('{"a":' * 65 + "1" + "}" * 65, "bad.json: is nested too deeply"),
         ("", "bad.json line 1: Expecting value"),
+        ('{"a": 1}\n{"a": 2}', "bad.json line 2: Extra data"),
     ],
 )
 def test_wrong_json_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:

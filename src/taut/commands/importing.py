@@ -28,7 +28,7 @@ OPTIONS: Options = {
     "intra_bandwidth_gbps": (float, "Gb/s (1e9 bits) of one device to another of its node, one way.", MUST),
     "bandwidth_gbps": (float, "Gb/s of one pair of devices between racks, one way.", MUST),
     "out": (Path, "Cluster file to write.", MUST),
-    "nodes": (int, "Nodes with such cards.", 1),
+    "nodes": (int, "Nodes with such cards, however many hosts the file names.", 1),
     "test": (str, "Test to read; default: device_to_device_memcpy_read_ce or its like.", ""),
     "nvlink_gbps": (float | None, "Gb/s of one link, one way; default: NVLink 200, Blackwell's 400, AMD's 512.", None),
     "link_layer": (str, "InfiniBand or Ethernet; default: the first that is up.", ""),
@@ -110,7 +110,7 @@ _add(
 )
 _add(
     "ibstat read_ibstat cluster_from_ibstat",
-    "What ibstat printed on one node.",
+    "What ibstat printed on one node, or on several alike.",
     "Build a cluster from the network cards that ibstat lists on one of its nodes.",
     "device gpus_per_node intra_bandwidth_gbps out nodes link_layer intra_latency_us latency_us name",
     OPTIONS,

@@ -115,6 +115,30 @@ def test_other_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
         read_nvbandwidth(path)
 
 
+def test_appended_runs_are_their_mean(tmp_path: Path) -> None:
+    """101.5 and 103.5 GB/s of two runs in one file are 102.5; runs that differ, or one that is cut off, are refused."""
+
+    def appended(*runs: list[dict[str, Any]]) -> DeviceBandwidth:
+        path = tmp_path / "node.json"
+        texts = [json.dumps({"nvbandwidth": {"testcases": run}}, indent=2) for run in runs]
+        path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+        return read_nvbandwidth(path)
+
+    again = [case(bandwidth_matrix=changed(0, 1, "103.5"))]
+    with pytest.warns(UserWarning, match=f"has the matrix of {READ} 2 times, within 10%: their mean is taken"):
+        assert appended([case()], again).rows[0] == (0.0, 102.5, 102.5)
+    with pytest.raises(DataError, match=r"from device 0 to 1 50 and 101.5 GB/s on run 2 and run 1, expected repeats"):
+        appended([case()], [case(bandwidth_matrix=changed(0, 1, "50"))])
+    with pytest.raises(DataError, match=f"{READ} is Waived in one run and Passed in another"):
+        appended([case()], [waived(READ)])
+    whole = json.dumps({"nvbandwidth": {"testcases": [case()]}})
+    (tmp_path / "node.json").write_text(whole + "\n{", encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"node.json line 2: Expecting property name .*, expected the JSON of nvbandwid"
+    ):
+        read_nvbandwidth(tmp_path / "node.json")
+
+
 def test_named_test_that_is_missing_is_named(tmp_path: Path) -> None:
     """A test asked for by name is not replaced by another."""
     with pytest.raises(DataError, match=r"node\.json: device_local_copy is missing, expected Passed"):
