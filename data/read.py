@@ -47,7 +47,7 @@ MOST_DEPTH = 64
 MOST_DIGITS = 19
 """Characters of a whole number; 64 bits hold every number that has fewer."""
 _SPACE = re.compile(r"[ \t\n\r]*")
-_LONG = re.compile(rf"[-\d]\d{{{MOST_DIGITS - 1}}}")
+_LONG = re.compile(rf"(?<![.\d])[-\d]\d{{{MOST_DIGITS - 1}}}")
 
 MOST_COLUMNS = 1_000
 BLOCK = 1 << 20

@@ -40,8 +40,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import itemgetter
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from taut.data.costs import Recompute
 from taut.data.loss import as_loss
@@ -51,7 +50,6 @@ from taut.data.stack import Form
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.certificate.document import (
     BOTH,
     NAME,
@@ -78,7 +76,6 @@ from taut.solver.certificate.document import (
 )
 from taut.solver.certificate.exact import MARGIN_FREE, Entry, Exactness, Shown, exactness
 from taut.solver.certificate.examined import TOLERANCE, Examined, case_of, differences, is_close, is_close_or_small
-from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import space_in_words
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.reference.candidates import candidates
@@ -97,6 +94,9 @@ from taut.solver.ladder.checks import Proof, derived_bound, derived_margin_free,
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import relative_gap
 
+if TYPE_CHECKING:
+    from taut.solver.certificate.meshes import MeshCheck
+
 PLAINER = "plainer"
 
 
@@ -111,13 +111,21 @@ def _restricted(problem: PlanningProblem, name: str) -> PlanningProblem:
     return replace(problem, space=problem.space.model_copy(update={"divisions": left, "recompute": kinds}))
 
 
-Key = tuple[tuple[str, type, Any], ...]
+def _states(strategy: Mapping[str, Any], choice: Choice) -> bool:
+    """Whether plain values are those of a candidate, each of its type: true is not 1."""
+    wanted = choice.as_dict()
+    return strategy == wanted and [*map(type, map(strategy.get, wanted))] == [*map(type, wanted.values())]
 
 
-def _key(strategy: Mapping[str, Any]) -> Key:
-    """Fields in order, each with its type: true is not 1."""
-    every = sorted(strategy.items(), key=itemgetter(0))
-    return tuple([(name, type(value), tuple(value) if type(value) is list else value) for name, value in every])
+def _stated(strategy: Mapping[str, Any], every: Mapping[Choice, Choice]) -> Choice | None:
+    """The one of some candidates whose plain values these are; None where they are no one's."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in strategy.items()}
+    try:
+        found = every.get(Choice(**values))
+    except TypeError:
+        # It lacks a field, or has one that there is not.
+        return None
+    return found if found is not None and _states(strategy, found) else None
 
 
 SIMULATED = "provenance.method.simulated"
@@ -260,7 +268,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     """Check one document of either space alone; arguments and errors are those of ``verify_plan``."""
     document = parse_plan(values, source)
     try:
-        check = MeshCheck(document, source) if isinstance(document, MeshDocument) else _Check(document, source)
+        check = _check_of_meshes(document, source) if isinstance(document, MeshDocument) else _Check(document, source)
         faults = input_faults(document, check.problem) or check.strategy()
     except DataError as error:
         # The document has the right form, but what it states cannot be.
@@ -289,6 +297,13 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         unsearched=words.unsearched,
         renamed=words.renamed,
     )
+
+
+def _check_of_meshes(document: MeshDocument, source: str) -> "MeshCheck":
+    """The check of a plan of meshes, which is loaded for these alone."""
+    from taut.solver.certificate.meshes import MeshCheck
+
+    return MeshCheck(document, source)
 
 
 class _Check:
@@ -322,10 +337,6 @@ class _Check:
     @cached_property
     def _candidates(self) -> list[Choice]:
         return candidates(self.plan.case)
-
-    @cached_property
-    def _keys(self) -> dict[Key, Choice]:
-        return {_key(choice.as_dict()): choice for choice in self._candidates}
 
     @cached_property
     def _read(self) -> list[Candidate]:
@@ -405,6 +416,8 @@ class _Check:
         if not isinstance(stated, dict):
             yield f"{SIMULATED} is {stated!r}, expected figures by name"
             return
+        from taut.solver.bounds.simulated import least_simulated, simulated_seconds
+
         strategy = strategy_of(self.document.strategy, self.source)
         step = simulated_seconds(self.problem, strategy, devices_of(self.document, self.source))
         bound = least_simulated(self.problem)
@@ -452,11 +465,10 @@ class _Check:
         wider = {choice: choice if given is self.problem else whole(choice, self.bounds) for choice in wanted}
         bounds = {choice: self.bounds.get(of, -math.inf) for choice, of in wider.items()}
         deciding = dict[Choice, Entry]()
-        keys = self._keys if given is self.problem else {_key(choice.as_dict()): choice for choice in wanted}
         listed, named = {choice: choice for choice in wanted}, list[tuple[Choice | None, BoundSection]]()
         for entry in section.bounds:
-            one = keys.get(_key(entry.strategy))
-            named.append((None if one is None else listed.pop(one, None), entry))
+            one = _stated(entry.strategy, listed)
+            named.append((None if one is None else listed.pop(one), entry))
         known = ((Candidate.of(one), entry.source, entry.witness) for one, entry in named if one is not None)
         prepare(ladder, known)
         for choice, entry in named:
@@ -504,7 +516,7 @@ class _Check:
         """Faults of the candidates' entries; sets the derived bounds."""
         wanted = self._candidates
         entries = self.document.certificate.candidates
-        if [_key(entry.strategy) for entry in entries] != [*self._keys]:
+        if len(entries) != len(wanted) or not all(map(_states, (entry.strategy for entry in entries), wanted)):
             return [f"the {len(entries)} candidates are not the {len(wanted)} of the stated space"]
         faults: list[str] = []
         least = self.objective

@@ -49,7 +49,6 @@ from taut.solver.certificate.document import (
     workload_of,
 )
 from taut.solver.certificate.exact import MARGIN_FREE, Entry, exactness
-from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.ladder.checks import Proof, derived_bound
 from taut.solver.ladder.computations import Evaluation, first, strongest
 from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
@@ -429,6 +428,8 @@ def node_counts_section(
     asked: Mapping[str, Any], document: Mapping[str, Any], chosen: int, searched: Sequence[Searched]
 ) -> dict[str, Any]:
     """The section of a plan document on ``chosen`` nodes, of every number of nodes searched, ascending."""
+    from taut.solver.certificate.node_counts import NodeCountsSection
+
     own = document["certificate"]["lower_bound_s"] or 0.0
     inputs: dict[str, Any] = {}
     counts = [_count(each, inputs, own if each.nodes == chosen else None) for each in searched]

@@ -96,7 +96,7 @@ def linear_figures(given: ChunkProblem) -> list[Lines]:
         return []
     if given.slower is not None:
         return _by_class(given, tables, given.slower, cut)
-    if (found := linear_layers(tables)) is None:
+    if (found := _alike(tables, until)) is None:
         return [_unlike(given, until, cut)]
     single, last = found
     return [lines_of(given, single, case, cut) for case in cases_of(last, given.num_chunks)]
@@ -131,8 +131,11 @@ def linear_tables(given: ChunkProblem) -> Floats | None:
 
 def linear_layers(tables: Floats) -> tuple[Floats, int] | None:
     """Figures of single layers (n, L), the last that differs; None where ranges are not sums, or many differ."""
-    if (until := _sums(tables)) is None:
-        return None
+    return None if (until := _sums(tables)) is None else _alike(tables, until)
+
+
+def _alike(tables: Floats, until: Floats) -> tuple[Floats, int] | None:
+    """``linear_layers`` of ranges that are the sums of layers up to every cut."""
     single, within = np.diagonal(tables, 1, 1, 2), ALIKE * until[:, -1:]
     differs = (np.abs(single[:, 1:-1] - single[:, -2:-1]) > within).any(axis=0)
     last = int(np.flatnonzero(differs).max(initial=-1)) + 1

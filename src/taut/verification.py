@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from taut.data.read import read_json
 from taut.data.schedule import FORMAT as SCHEDULE
 from taut.formulations.plainer import FASTEST
-from taut.schedules.found import ScheduleVerification, verify_schedule
 from taut.solver.certificate.document import MESHES, NAME
 from taut.solver.certificate.exact import Exactness
 from taut.solver.certificate.verify import Verification, verify_plan
@@ -15,12 +14,13 @@ from taut.words import percent
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
+    from taut.schedules.found import ScheduleVerification
 
-Checked = tuple[Verification | ScheduleVerification, list[str], dict[str, Any]]
+Checked = tuple["Verification | ScheduleVerification", list[str], dict[str, Any]]
 """Outcome of a check, its figures in words, and as plain values."""
 
 
-def verify(plan: "Plan | Mapping[str, Any] | str | Path") -> Verification | ScheduleVerification:
+def verify(plan: "Plan | Mapping[str, Any] | str | Path") -> "Verification | ScheduleVerification":
     """
     Check a plan or schedule without trusting the search that made it.
 
@@ -102,6 +102,8 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
 
 def _schedule_checked(path: Path) -> Checked:
     """Check of a schedule, its figures in words, and further fields of the report."""
+    from taut.schedules.found import verify_schedule
+
     outcome = verify_schedule(path)
     words = [
         f"holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
@@ -120,5 +122,5 @@ def _schedule_checked(path: Path) -> Checked:
     return outcome, words, _report(outcome, {**more, "unwitnessed": [*outcome.unwitnessed]})
 
 
-def _report(outcome: Verification | ScheduleVerification, more: dict[str, Any]) -> dict[str, Any]:
+def _report(outcome: "Verification | ScheduleVerification", more: dict[str, Any]) -> dict[str, Any]:
     return {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap, **more}

@@ -92,7 +92,7 @@ from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Ca
 def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     """Expert ranks and their tensor ranks, (11), which are 0 for those of the replica."""
     yield 1, 0
-    numbers = [layer.experts.num_experts for layer in case.model.blocks if layer.experts]
+    numbers = case.numbers_of_experts
     if not numbers:
         return
     tp, replica, sizes = choice.tp, choice.tp * choice.cp, [node.gpus_per_node for node in case.cluster.nodes]
@@ -177,7 +177,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
     for tp, cp in product(_divisors(devices), repeat=2):
         if devices % (tp * cp) or tp > case.space["max_tp"] or not _splits(case, tp) or not _contexts(case, tp, cp):
             continue
-        kinds = [*_kinds(case, tp, cp)]
+        kinds, shards = [*_kinds(case, tp, cp)], _shards(case, tp, cp)
         for pp in [1] if single else _divisors(devices // tp // cp):
             dp = devices // tp // cp // pp
             for micro_batch in (
@@ -189,16 +189,16 @@ def _degrees(case: Case) -> Iterator[Choice]:
                 for schedule, vpp in _schedules(case, pp, m):
                     head, apart = (pp, tp, dp, vpp, micro_batch, m, schedule), _empty_ends(case, pp, vpp)
                     for zero in zero_stages(case, pp) if dp * cp > 1 else [0]:
-                        for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
+                        for sharded in case.space["sequence_parallel"] if shards else [False]:
                             for copy in _copies(case, tp, dp, zero) if cp == 1 else [0]:
                                 for shared, some in _shared_recompute(case, schedule, pp * vpp):
                                     own = *head, zero, sharded, (), copy, shared, cp
-                                    choice = Choice(*own, recompute_layers=some)
+                                    usual = 1, 0, "p2p", 0.0
+                                    choice = Choice(*own, *usual[:3], apart, recompute_layers=some)
                                     ranks = [*expert_ranks(case, choice)]
                                     for kind, rank, away in product(kinds, ranks, _states_away(case, choice)):
-                                        usual = (*rank, kind, apart, away) == (1, 0, "p2p", False, 0.0)
                                         beside = (*rank, kind, apart, away, False, 0.0, some)
-                                        found = choice if usual else Choice(*own, *beside)
+                                        found = choice if (*rank, kind, away) == usual else Choice(*own, *beside)
                                         uneven = [replace(found, uneven_batch=True)] if _uneven(case, found) else []
                                         for each in [found, *uneven]:
                                             yield from _activations_away(case, each)

@@ -126,6 +126,8 @@ class _Levels:
 
     def of(self, a: Ints, b: Ints) -> Floats:
         """Figures from nodes a to b."""
-        one, other = self.rack[a], self.rack[b]
-        apart = np.where((one == other) & (one >= 0), self._own[one], self._between)
+        apart = self._between
+        if (self.rack >= 0).any():
+            one, other = self.rack[a], self.rack[b]
+            apart = np.where((one == other) & (one >= 0), self._own[one], apart)
         return np.where(a == b, self._inside[a], apart)

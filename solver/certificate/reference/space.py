@@ -44,7 +44,7 @@ at no higher price: itself, or the one that divides embedding and head as parts 
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -94,6 +94,11 @@ class Case:
     def type_of_device(self) -> Ints:
         """The same of every device."""
         return np.repeat(self.type_of_node, [node.gpus_per_node for node in self.cluster.node_list])
+
+    @cached_property
+    def numbers_of_experts(self) -> list[int]:
+        """Experts of every layer that has some."""
+        return [layer.experts.num_experts for layer in self.model.blocks if layer.experts]
 
     def fits_nodes(self, count: int) -> bool:
         """Whether groups of so many devices divide every node, or are whole nodes of one size, (2)."""
@@ -491,4 +496,4 @@ def candidates_of(every: Iterable[Choice], name: str, calibration: Calibration |
 
 def whole(choice: Choice, every: Container[Choice]) -> Choice:
     """The candidate of the whole space that has all plans of a candidate, (32)."""
-    return choice if choice in every else replace(choice, empty_ends=True)
+    return choice if choice in every else Choice(**vars(choice) | {"empty_ends": True})

@@ -34,7 +34,6 @@ from taut.planning.stated import Stated, fastest
 from taut.solver.branch_and_bound.stop import Listener, Progress
 from taut.solver.certificate.document import with_other_space
 from taut.solver.certificate.write import plan_document, with_plainer
-from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
 from taut.solver.methods.named import MESHES, NAMES, SEARCH, SIMULATED, method_of
 from taut.solver.result import Incumbent, Limits, NearTie, SearchResult, State, Status, StoppedBy
@@ -252,6 +251,8 @@ def plan_one_degree(
     known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
+        from taut.solver.infeasibility.diagnosis import diagnose
+
         left = None if (most := limits.time_limit) is None else min(most - result.wall_s, WHY_NOT_SHARE * most)
         if progress is not None:
             # Where it takes no plainer plan, meshes are to be searched after this.
