@@ -110,6 +110,27 @@ def test_page_has_every_figure_and_candidate(found: Plan) -> None:
     assert sum(row[0] == values["own"] for row in values["rows"]) == 1
 
 
+def words_on_a_telephone(page: str, window: float = 390.0) -> list[float]:
+    """Pixels of every drawing's words in a window, by the style of the page: 12 units of the drawing each."""
+    style = (files("taut.reports.page") / "page.css").read_text(encoding="utf-8")
+    assert "svg text { font: 12px " in style and "padding: 24px 20px" in style
+    natural = "@media (max-width: 640px) { .wide svg { width: var(--width); } }" in style
+    sizes = list[float]()
+    for before, width, content in re.findall(
+        r'(<div class="wide">|.)<svg [^>]*viewBox="0 0 (\S+) [^>]*>(.*?)</svg>', page
+    ):
+        shown = float(width) if natural and before != ">" and f"--width:{width}px" in page else window - 40
+        sizes += [12 * min(shown / float(width), 1.0)] * ("<text" in content)
+    return sizes
+
+
+def test_words_of_drawings_can_be_read_on_a_telephone(found: Plan) -> None:
+    """In a window of 390 pixels words have their 12: a drawing with words is moved, not shrunk."""
+    sizes = words_on_a_telephone(plan_page(found))
+    assert len(sizes) == 4 and min(sizes) == 12
+    assert f"lower bound {found.lower_bound_s:.4g} s</span>" in plan_page(found)
+
+
 def test_hostile_names_stay_text(found: Plan) -> None:
     """A name that would close the script or open a tag adds no tag and no script."""
     usual, hostile = (Page(plan_page(plan)) for plan in (found, renamed(found, HOSTILE)))

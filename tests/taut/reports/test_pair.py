@@ -12,7 +12,7 @@ from taut.reports.page.page import differences, pair_page
 from tests.support.plans import PARTS, made_plan
 from tests.taut.conftest import Run, refused
 from tests.taut.planning.test_meshes import CLUSTER
-from tests.taut.reports.test_page import HOSTILE, Page, renamed
+from tests.taut.reports.test_page import HOSTILE, Page, renamed, words_on_a_telephone
 
 
 def test_differences_add_up_to_the_step() -> None:
@@ -53,7 +53,7 @@ def test_both_steps_end_on_one_axis(plans: tuple[Plan, Plan]) -> None:
     assert [(x - 64) / (960 - 64 - 90) for x in ends] == pytest.approx([each / max(seconds) for each in seconds], 1e-4)
     assert f"{max(seconds):.4g} s</text>" in text
     tags = [tag for tag, _ in Page(text).tags]
-    assert tags.count("svg") == 3
+    assert tags.count("svg") == 3 and words_on_a_telephone(text) == [12] * 3
     assert text.count("stage 3</text>") == 2, "four stages of the second plan, in timeline and memory"
 
 

@@ -37,7 +37,7 @@ from taut.planning.proof import figure_of
 from taut.planning.tables import device_ranges
 from taut.plots.plan import HOP, INSIDE, RING, SHADES, Grid, grid_of
 from taut.plots.schedule import IDLE, NAMES, Bars, bars_of, colour, shades
-from taut.reports.page.markup import box, boxes, drawing, label, legend, line, text, wide
+from taut.reports.page.markup import box, boxes, drawing, label, legend, line, text
 from taut.reports.plan_details import slowest_words
 from taut.schedules.reading import planned
 from taut.solver.result import relative_gap
@@ -46,7 +46,7 @@ from taut.words import percent
 WIDTH = 960.0
 LEFT, RIGHT = 64.0, 150.0
 BARS = 640.0
-"""Width of a figure of bars, whose words can be read on a telephone."""
+"""Width of a figure of bars."""
 MOST_BARS = 20_000
 """Bars that a browser still draws at once without a pause, some 700 kB of markup."""
 PITCH, HEIGHT, BESIDE = 26.0, 20.0, 90.0
@@ -67,7 +67,7 @@ def parts_figure(total: float, parts: Mapping[str, float], bound: float | None) 
     if bound is not None:
         x = 1 + bound * scale
         shapes.append(line(x, 8, x, 68, 'class="bound"'))
-        shapes.append(label(x - 4, 14, f"lower bound {bound:.4g} s", 'text-anchor="end"'))
+        shown.append((f"dashed: lower bound {bound:.4g} s", "none"))
     return drawing(WIDTH, 74, shapes, "seconds of a step by part") + legend(shown)
 
 
@@ -202,7 +202,7 @@ def schedule_figure(problem: ScheduleProblem, schedule: Schedule, times: Timetab
     if end < times.makespan:
         words = f" Of {times.makespan:.4g} s the first {end:.4g} s are drawn."
     shapes, height = lanes(problem, bars, times, end), PITCH * problem.num_devices
-    drawn = wide(drawing(WIDTH, height + 18, [*shapes, *time_labels(end, height)], "timeline of the schedule"))
+    drawn = drawing(WIDTH, height + 18, [*shapes, *time_labels(end, height)], "timeline of the schedule")
     m = problem.num_micro_batches
     note = (
         f"{schedule.kind}, {which}, {m} micro-batch{'es' if m > 1 else ''}; at the right the most bytes "

@@ -4,7 +4,8 @@ The frame of a page, its text, values for scripts, and SVG shapes: nothing that 
 (1) Text and attributes have ``& < > " '`` as entities.
 (2) JSON between script tags has ``< > &`` and the two line separators of Unicode as escapes by number, which a JSON
     parser reads back and an HTML parser does not see.
-(3) A drawing states its width and height in a ``viewBox``, so that it shrinks with the window and never grows.
+(3) A drawing states its width and height in a ``viewBox``, so that it shrinks with the window and never grows. On a
+    telephone one with words keeps its width, and is moved within the window, as its words would shrink too.
 
 A page is a document that opens without a network and runs nothing but its own small script. Its policy
 (``Content-Security-Policy``) lets a browser load nothing at all: styles and the script stand in the page, and every
@@ -55,10 +56,10 @@ def wide(content: str) -> str:
 
 def drawing(width: float, height: float, parts: Iterable[str], label: str) -> str:
     """An SVG of its own, (3); ``label`` is what a screen reader says of it."""
-    size = f'viewBox="0 0 {width:.6g} {height:.6g}" style="max-width:{width:.6g}px"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text(label)}" {size}>{"".join(parts)}</svg>'
-    )
+    content = "".join(parts)
+    size = f'viewBox="0 0 {width:.6g} {height:.6g}" style="--width:{width:.6g}px"'
+    shown = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text(label)}" {size}>{content}</svg>'
+    return wide(shown) if "<text" in content else shown
 
 
 def box(x: float, y: float, width: float, height: float, fill: str, hint: str = "", more: str = "") -> str:

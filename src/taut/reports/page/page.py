@@ -52,7 +52,6 @@ from taut.reports.page.markup import (
     stages_table,
     table,
     text,
-    wide,
 )
 from taut.reports.plan_details import candidate_name, own_entry, slowest_words
 from taut.schedules.reading import planned
@@ -267,7 +266,7 @@ def _timelines(plans: tuple[Plan, Plan], names: tuple[str, str]) -> str:
     )
     note += "bytes of activations that a device holds."
     shapes += time_labels(end, y)
-    return f'{wide(drawing(WIDTH, y + 18, shapes, "timelines of both plans"))}{PASSES}<p class="note">{text(note)}</p>'
+    return f'{drawing(WIDTH, y + 18, shapes, "timelines of both plans")}{PASSES}<p class="note">{text(note)}</p>'
 
 
 def differences(one: Plan, other: Plan) -> dict[str, float]:
