@@ -12,7 +12,9 @@ a cluster, which is what NVLink spans, is one machine or several (``taut.data.cl
 
 A placement stands in the words of the program that starts the processes: torchrun, Slurm, Open MPI. ``process.sh``
 numbers a process by what Slurm or Open MPI tells it, and gives it the GPU on its line of ``gpus.txt`` as
-``LOCAL_RANK``, which frameworks take for the device to use. ``ranks.csv`` is for people.
+``LOCAL_RANK``, which frameworks take for the device to use. ``ranks.csv`` is for people. As in NVIDIA's recipes
+(Megatron-Bridge, scripts/performance) ``numactl`` keeps a process on the cores and the memory of the GPU's NUMA node,
+which the host names in ``/sys/bus/pci``; Slurm binds to no cores, as one task would have one core.
 
 Of N = tp cp dp processes on a stage of a model with experts the same numbers count twice
 (``taut.formulations.degrees`` (1) and (3)):

@@ -9,4 +9,4 @@ set -euo pipefail
 here=$SLURM_SUBMIT_DIR
 source "$here/env.sh"
 {hosts}export MASTER_ADDR=$(head -n 1 "$SLURM_HOSTFILE") MASTER_PORT=${{MASTER_PORT:-29500}}
-srun --distribution=arbitrary bash "$here/process.sh" python "$@"
+srun --cpu-bind=none --distribution=arbitrary bash "$here/process.sh" python "$@"

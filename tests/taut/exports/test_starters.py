@@ -61,6 +61,41 @@ def test_slurms_hosts_have_the_placement(made: Made) -> None:
     assert "scontrol show hostnames" in unnamed["slurm.sh"]
 
 
+def bound(job: Job, folder: Path, tools: dict[str, str]) -> list[str]:
+    """What each process of a job runs under Slurm with some tools beside those of the host."""
+    for name, content in {**slurm_files(job), "env.sh": ""}.items():
+        (folder / name).write_text(content)
+    for name, content in tools.items():
+        (folder / name).write_text(f"#!/bin/bash\n{content}\n")
+        (folder / name).chmod(0o755)
+    found = list[str]()
+    for rank in range(8):
+        variables = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NTASKS": "8"}
+        command = ["bash", folder / "process.sh", "sh", "-c", 'echo "$RANK $LOCAL_RANK"']
+        found.append(subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout.strip())
+    return found
+
+
+def test_processes_run_on_the_cores_of_their_gpu(tmp_path: Path) -> None:
+    """GPUs 0 and 1 are at NUMA node 0, 2 and 3 at 1; where nothing says so, or may bind, a process has all cores."""
+    job = JOBS["shuffled"]()
+    plain = [f"{rank} {gpu}" for rank, (_, gpu) in enumerate(places(job))]
+    tools = {
+        "nvidia-smi": 'echo "00000000:0${@: -1}:0A.0"',
+        "cat": "case $1 in /sys/bus/pci/devices/0000:0[01]:0a.0/numa_node) echo 0;; */0000:0[23]:0a.0/*) echo 1;; esac",
+        "numactl": '[[ $3 == true ]] && exit; echo "${@:1:2}" $("${@:3}")',
+    }
+    assert bound(job, tmp_path, {name: "exit 1" for name in tools}) == plain
+    assert bound(job, tmp_path, {**tools, "numactl": "exit 1"}) == plain
+    assert bound(job, tmp_path, {**tools, "cat": "echo -1"}) == plain
+    nodes = [gpu // 2 for _, gpu in places(job)]
+    assert bound(job, tmp_path, tools) == [
+        f"--cpunodebind={node} --membind={node} {words}" for node, words in zip(nodes, plain, strict=True)
+    ]
+    # Slurm's own binding may leave a process one core.
+    assert "srun --cpu-bind=none " in slurm_files(job)["slurm.sh"]
+
+
 def started(job: Job, folder: Path) -> list[tuple[str, int]]:
     """Run the script on both hosts with a torchrun that prints its arguments; host and GPU of every process."""
     (folder / "torchrun.sh").write_text(torchrun_script(job))
