@@ -108,15 +108,15 @@ def _without_memory(excess: int, stage: int) -> Evaluation:
     return Evaluation(seconds=np.inf, source=Source.MEMORY, witness=witness)
 
 
-def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
-    """Bound ``order``, or ``memory`` or ``order-memory`` where no division fits."""
+def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf, brief: bool = False) -> Evaluation:
+    """Bound ``order``, maybe a ``brief`` one, or ``memory`` or ``order-memory`` where no division fits."""
     if (lacking := ladder.missing_of_chunks(candidate, limit)) > 0:
         witness: dict[str, Any] = {"missing": lacking, "missing_kib": -(-lacking // KIB)}
         return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
     # Where divisions are listed their memory is known exactly.
     if not ladder.lists(candidate) and (missing := ladder.missing(candidate))[0] > 0:
         return _without_memory(*missing)
-    found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit)
+    found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit, brief)
     if math.isinf(found.seconds):
         witness = dict(found.witness)
         if math.isfinite(found.missing):  # Not where no chunk at all fits its device.

@@ -10,8 +10,10 @@ Lower bound on every division of an order-priced candidate.
 
 (4) Where a framework states few divisions, all of them instead (``taut.solver.order_priced.stated``).
 (5) Where figures are linear in the layers of chunks, the tree of ``taut.solver.order_priced.layer_tree`` instead of (1)
-    to (3): with one kind of recompute, and layers that are alike but for a few. Where more layers differ, the search
-    grows the same tree after (3), for candidates whose turn comes.
+    to (3): with one kind of recompute, and layers that are alike but for a few.
+(6) Where more layers differ the root of the same tree comes before (1) to (3), which take up to thirty times as long.
+    If layers that fit, whole or in parts, take less than the limit, no mixture of paths reaches it: a ``brief`` bound
+    ends there. For candidates whose turn comes the search computes what is left out, and then grows the tree.
 
 The largest counts. The limit is lowered to little above the least makespan of a division that is known to fit.
 """
@@ -47,7 +49,7 @@ class OrderBound:
 
     ``missing`` bytes lack at least where nothing fits; ``divisions`` found on the way are where a search begins;
     ``branching`` is the tree that can raise the bound, (2), and ``too_many`` says that devices have too many options
-    for it within the limit; within a lower one they have fewer.
+    for it within the limit; within a lower one they have fewer; ``brief`` says that (1) to (3) were left out, (6).
     """
 
     seconds: float
@@ -56,10 +58,11 @@ class OrderBound:
     divisions: tuple[Division, ...] = ()
     branching: BranchAndBound | LayerTree | None = None
     too_many: bool = False
+    brief: bool = False
 
 
-def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
-    """Bound with its witness by (1) to (3), (4) or (5), or proof that nothing fits; of no use beyond ``limit``."""
+def order_bound(given: ChunkProblem, limit: float = np.inf, brief: bool = False) -> OrderBound:
+    """Bound with its witness by (1) to (6), or proof that nothing fits; of no use beyond ``limit``."""
     if is_listed(given):
         return _by_listing(given)
     every = linear_paths(given)
@@ -75,6 +78,9 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     if missing > 0:
         return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
     limit = _lowered_limit(given, limit, fitting or simple, known=bool(fitting))
+    by_root = [_by_root(every, limit, simple)] if every else []
+    if by_root and ((brief and by_root[0].brief) or by_root[0].seconds >= limit * (1 - ROUNDING)):
+        return by_root[0]
     devices = DeviceChain(given, limit)
     capacity = capacity_bound(devices)
     by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(simple))
@@ -84,9 +90,8 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
         by_dual = _by_options(devices, fitting)
     else:
         by_dual = replace(_by_prices(rows, simple, limit), too_many=devices.has_alike_layers)
-    if by_dual.seconds >= by_devices.seconds:
-        return by_dual
-    return replace(by_dual, seconds=by_devices.seconds, witness=by_devices.witness)
+    best = max(by_dual, by_devices, *by_root, key=lambda one: one.seconds)
+    return replace(by_dual, seconds=best.seconds, witness=best.witness)
 
 
 def _by_layers(cases: list[LayerPaths], limit: float, divisions: list[Division], *, known: bool) -> OrderBound:
@@ -95,6 +100,15 @@ def _by_layers(cases: list[LayerPaths], limit: float, divisions: list[Division],
     tree = LayerTree(given, cases, _lowered_limit(given, limit, divisions, known=known), divisions)
     seconds = tree.seconds * (1 - ROUNDING)
     return OrderBound(seconds=seconds, witness=tree.witness(), divisions=tree.divisions, branching=tree)
+
+
+def _by_root(cases: list[LayerPaths], limit: float, divisions: list[Division]) -> OrderBound:
+    """Bound (6)."""
+    tree = LayerTree(cases[0].given, cases, limit, divisions)
+    tree.branch()
+    seconds = tree.seconds * (1 - ROUNDING)
+    brief = tree.seconds < limit and tree.least_of_parts < limit
+    return OrderBound(seconds=seconds, witness=tree.witness(), divisions=tree.divisions, brief=brief)
 
 
 def _by_listing(given: ChunkProblem) -> OrderBound:

@@ -521,17 +521,27 @@ class LayerPaths:
 
     def separate(self, layers: Floats) -> tuple[float, int]:
         """The makespan of layers of chunks (C,), whole or not, in seconds, and the number of their critical path."""
-        given = self.given
-        figures: Floats = self.lines.none + self.lines.one * layers
-        if self.lines.beyond is not None:
-            until, every = np.append(0.0, layers.cumsum()), np.arange(given.num_layers + 1)
-            figures = figures + np.diff(np.array([np.interp(until, every, each) for each in self.lines.beyond]), axis=1)
+        given, figures = self.given, self._figures(layers)
         passes, loads = figures[:3].ravel(), figures[LOADS]
         cuts = self.transfer
         of_devices = np.bincount(given.order.device, loads).astype(float)
         row = self.rows.critical_row(np.concatenate((passes, cuts, of_devices)))
         ends = pipeline_ends(given.order, passes[None], cuts[None], given.micro_batches)
         return float(given.seconds(ends, of_devices[None])[0]), row
+
+    def fits(self, layers: Floats) -> bool:
+        """Whether layers of chunks (C,), whole or not, fit the memory of every device."""
+        more = self._figures(layers) - self.lines.none - self.lines.one * layers
+        beside = np.einsum("nck,kc->n", self.memory_weights, more)
+        return bool((self.memory[:, :-1] @ layers + self.memory[:, -1] + beside <= 0).all())
+
+    def _figures(self, layers: Floats) -> Floats:
+        """Figures (6, C) of layers of chunks (C,), whole or not."""
+        figures: Floats = self.lines.none + self.lines.one * layers
+        if self.lines.beyond is None:
+            return figures
+        until, every = np.append(0.0, layers.cumsum()), np.arange(self.given.num_layers + 1)
+        return figures + np.diff(np.array([np.interp(until, every, each) for each in self.lines.beyond]), axis=1)
 
 
 def linear_paths(given: ChunkProblem) -> list[LayerPaths]:

@@ -159,6 +159,12 @@ class LayerTree:
         proven = max(self._least, min((leaf.seconds for leaf in self._leaves), default=-np.inf))
         return min(proven, self.limit)
 
+    @property
+    def least_of_parts(self) -> float:
+        """Seconds of layers that a root found, whole or not, and that fit: no mixture of paths exceeds them."""
+        cases = [root.case for root in self._roots if root.case.paths.fits(root.case.center)]
+        return min((case.paths.separate(case.center)[0] for case in cases), default=np.inf)
+
     def learn(self, division: Division) -> None:
         """Take a division that was found elsewhere."""
         if division not in self.divisions:

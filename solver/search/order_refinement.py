@@ -219,7 +219,7 @@ class OrderRefining:
             return False
         if self._inherit(bound) and bound.lower_bound >= self._enough:
             return False
-        computed = order(self._ladder, bound.candidate, self._enough * ABOVE)
+        computed = order(self._ladder, bound.candidate, self._enough * ABOVE, True)
         found = computed.order
         if found is None:
             return infeasible(bound, computed)
@@ -238,6 +238,7 @@ class OrderRefining:
         if beaten:
             # The programs of a tree take a megabyte each.
             at.branching = None
+        at.brief = found.brief and not beaten and at.branching is None
         return not beaten
 
     def _bounded(self, bound: CandidateBound, at: Standing, found: OrderBound) -> bool:
@@ -326,6 +327,8 @@ class OrderRefining:
     def branch(self, bound: CandidateBound, at: Standing) -> bool:
         """Another branch of the divisions of an order, (4), or its bound anew within a lower limit."""
         at.dives -= 1
+        if at.brief and bound.lower_bound <= self._highest:
+            return self._bound_whole(bound, at)
         if at.uncooled is not None and bound.lower_bound <= self._highest and self._grow(bound, at, at.uncooled):
             return at.branching is not None
         if at.uncooled is not None and self._cool_alone(bound, at, at.uncooled):
@@ -411,6 +414,17 @@ class OrderRefining:
                 return infeasible(bound, computed)
             self._bounded(bound, at, computed.order)
         return at.branching is not None
+
+    def _bound_whole(self, bound: CandidateBound, at: Standing) -> bool:
+        """Bound an order by all that a brief bound left out, and draft a division from what that found."""
+        at.brief = False
+        computed = order(self._ladder, bound.candidate, self._enough * ABOVE)
+        if computed.order is None:
+            return infeasible(bound, computed)
+        beaten = self._bounded(bound, at, computed.order)
+        if not beaten:
+            self._draft(bound, at, self._chunked(bound.candidate), computed.order.divisions)
+        return not beaten
 
     def has_lower_limit(self, at: Standing) -> bool:
         """Whether devices that had too many options to branch on may have fewer within the best plan."""

@@ -125,8 +125,9 @@ class Standing:
     the divisions of orders, which are the faster plans there, ``counted`` whether layers have been counted by class,
     and ``shared`` whether the bound is that of a candidate that dominates. ``unbranched`` is the limit in seconds
     within which the devices of an order have too many options to branch on; None where they have not.
-    ``uncooled`` is a division to anneal from where an order has no branches. ``dives`` are branchings left of a tree
-    that go before others for the sake of its division.
+    ``brief`` is whether the bound of an order left out what takes long. ``uncooled`` is a division to anneal from where
+    an order has no branches. ``dives`` are branchings left of a tree that go before others for the sake of its
+    division.
     """
 
     divide: Callable[[CandidateBound, "Standing"], bool]
@@ -141,6 +142,7 @@ class Standing:
     covering: CoverSearch | None = None
     branching: Branching | None = None
     unbranched: float | None = None
+    brief: bool = False
     uncooled: Division | None = None
     dives: int = DIVES
 
@@ -154,7 +156,7 @@ class Standing:
             self.stage = Stage.COVER
         else:
             left = self.branching, self.unbranched, self.uncooled
-            self.stage = Stage.DONE if all(each is None for each in left) else Stage.BRANCH
+            self.stage = Stage.BRANCH if self.brief or any(each is not None for each in left) else Stage.DONE
         return self.stage is not Stage.DONE
 
     @property

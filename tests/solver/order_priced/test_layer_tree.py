@@ -15,6 +15,7 @@ from taut.formulations.order_division import ChunkProblem, SlowLinks, pipeline_e
 from taut.formulations.schedules.orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
 from taut.solver.order_priced import layer_bounds, layer_tree
+from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.layer_bounds import (
     Branch,
     LayerPaths,
@@ -186,6 +187,32 @@ def test_without_the_least_beside_a_line_trees_are_above_the_optimum(monkeypatch
         exact = optimum(given)
         above += grown(given, 1.1 * exact).seconds > exact * TOLERANCE
     assert above
+
+
+@pytest.mark.parametrize("budget", [1e6, 130.0, 110.0])
+def test_a_brief_bound_of_unlike_layers_leaves_out_no_proof(budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most the optimum, derived again; where (1) to (3) are left out they do not reach the limit; each occurs."""
+    monkeypatch.setattr(layer_bounds, "MOST_DIFFERING", 0)
+    rng, briefs, reached = np.random.default_rng(7), 0, 0
+    for seed in range(24):
+        given = in_turns(
+            chunk_problem(rng, *CASES[seed % 2], budget, differing=seed % 4), 2, float(rng.uniform(0.2, 3))
+        )
+        every, rows, paths = divisions(given), MasterRows(given), linear_paths(given)[0]
+        for division in every[::7]:
+            assert paths.fits(np.diff(division.ends, prepend=0.0)) == bool((rows.excess(division) <= 0).all())
+        exact = optimum(given)
+        limit = min(exact, 1e3) * float(rng.choice([0.9, 0.99, 1.0]))
+        found = order_bound(given, limit, brief=True)
+        assert found.seconds <= exact * TOLERANCE
+        if np.isfinite(found.seconds):
+            assert rederived(given, json.loads(json.dumps(found.witness))) == pytest.approx(found.seconds, rel=1e-12)
+        whole = order_bound(given, limit)
+        assert found.brief or found.seconds == whole.seconds
+        assert not found.brief or whole.seconds < limit * (1 - 1e-9) or "critical" not in whole.witness
+        briefs += found.brief
+        reached += found.seconds >= limit * TOLERANCE**-1
+    assert reached and (briefs or budget < 1e6)
 
 
 def in_turns(given: ChunkProblem, every: int, longer: float) -> ChunkProblem:
