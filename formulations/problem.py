@@ -109,14 +109,17 @@ def array_bytes(value: object) -> int:
     >>> array_bytes((np.zeros(3), [np.zeros(1), "text"])), array_bytes(np.broadcast_to(0.0, (4, 4)))
     (32, 8)
     """
-    if isinstance(value, np.ndarray):
-        base = value.base
-        return min(value.nbytes, base.nbytes) if isinstance(base, np.ndarray) else value.nbytes
-    if isinstance(value, (list, tuple)):
-        return sum(array_bytes(each) for each in value)
-    if is_dataclass(value):
-        return sum(array_bytes(getattr(value, name)) for name in value.__dataclass_fields__)
-    return 0
+    found, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, np.ndarray):
+            base = each.base
+            found += min(each.nbytes, base.nbytes) if isinstance(base, np.ndarray) else each.nbytes
+        elif isinstance(each, (list, tuple)):
+            waiting += each
+        elif is_dataclass(each):
+            waiting += [getattr(each, name) for name in each.__dataclass_fields__]
+    return found
 
 
 MOST_KEPT = 96 * 2**20
@@ -189,7 +192,7 @@ class PlanningProblem:
         """Whether the optimizer is Muon."""
         return self.memory.optimizer == "muon"
 
-    @property
+    @cached_property
     def closed_forms(self) -> list[Candidate]:
         """Candidates whose step time is a closed form, not that of an order."""
         return [choice for choice in self.candidates if not choice.is_order_priced]

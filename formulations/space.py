@@ -324,8 +324,9 @@ class Candidate(_Hashed):
     @property
     def is_plain(self) -> bool:
         """Whether it has a closed form, tensor groups as blocks, one copy, and the same pipeline in every replica."""
-        alike = self.copies == 1 and not self.pipelines_by_type
-        return self.of_tensor_groups and alike and not self.is_order_priced
+        # The cheapest first: most candidates have an order or context ranks.
+        plain = not self.is_order_priced and self.of_tensor_groups
+        return plain and self.copies == 1 and not self.pipelines_by_type
 
     @property
     def order_key(self) -> OrderKey:

@@ -61,7 +61,7 @@ partitions alone: with L layers on pp stages a stage has :math:`\lfloor L / pp \
 (14) a plan fits by (5) with the network's own margin. A stage that recomputes is predicted as if all stages did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -272,8 +272,8 @@ def _one_more(counts: Ints) -> Ints:
 
 def least_passing(every: Sequence[StageTables], memory: MemoryModel, allowed: list[int], device: Ints) -> list[float]:
     """Bytes of workspace, buffers and stand-ins of every device at least, (10) and (12), of chunks on devices (C,)."""
-    figures = ((each.workspace[allowed].min(axis=0), each.buffers, each.cached.sum(axis=0)) for each in every)
-    parts = np.array([[np.diagonal(figure, 1) for figure in each] for each in figures])
+    figures = (map(_of_layers, (each.workspace, each.buffers, each.cached)) for each in every)
+    parts = np.array([(work[allowed].min(axis=0), buffers, held.sum(axis=0)) for work, buffers, held in figures])
     # A chunk has at least one of so many parts, from its number on; their least is found by doubling.
     chunks, window, width = len(device), parts.shape[2] - len(device) + 1, 1
     while 2 * width <= window:
@@ -286,6 +286,11 @@ def least_passing(every: Sequence[StageTables], memory: MemoryModel, allowed: li
     return [float(found) for found in (most.min(axis=0) * each).sum(axis=1)]
 
 
+def _of_layers(ranges: Ints) -> Ints:
+    """Figures of single layers (..., L), of those of ranges (..., L+1, L+1)."""
+    return np.diagonal(ranges, 1, -2, -1)
+
+
 def momentary(
     tables: StageTables, memory: MemoryModel, candidate: Candidate, allowed: list[int]
 ) -> tuple[Floats, Floats]:
@@ -295,15 +300,20 @@ def momentary(
     The last figure is of gradients, those of weights that await their sum included. With the head, whose bytes are gone
     by then, they are those of a range from a layer on, (L,).
     """
-    stand_in, workspace = memory.held_parameter_bytes.weight * memory.coefficient("gradients"), tables.workspace
+    held = memory.held_parameter_bytes
+    stand_in = held.weight * memory.coefficient("gradients")
     coefficients = [memory.coefficient(name) for name in ("workspace", "buffers")] + [stand_in] * len(tables.cached)
-    late = coefficients[0] * tables.backward
-    if tables.matrices is None:
-        unsummed = unsummed_bytes(tables.largest, memory.held_parameter_bytes, candidate)
-        late = late + memory.coefficient("gradients") * unsummed
-    figures = np.stack((workspace[allowed].min(axis=0), tables.buffers, *tables.cached))
-    each = np.array(coefficients)[:, None] * np.diagonal(figures, 1, 1, 2)
-    return np.vstack((each, np.diagonal(late, 1))), np.asarray(late[:-1, -1])
+
+    def late(of: Callable[[Ints], Ints]) -> Floats:
+        """Bytes of gradients of some ranges."""
+        found = coefficients[0] * of(tables.backward)
+        if tables.matrices is None:
+            found = found + memory.coefficient("gradients") * unsummed_bytes(of(tables.largest), held, candidate)
+        return np.asarray(found)
+
+    workspace, buffers, cached = map(_of_layers, (tables.workspace, tables.buffers, tables.cached))
+    each = np.array(coefficients)[:, None] * np.vstack((workspace[allowed].min(axis=0), buffers, cached))
+    return np.vstack((each, late(_of_layers))), late(lambda ranges: ranges[:-1, -1])
 
 
 def bytes_of_each(memory: MemoryModel, candidate: Candidate) -> Floats:

@@ -68,7 +68,6 @@ from taut.data.units import KIB
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.ladder.dominance import stated
 from taut.solver.ladder.ladder import Ladder
@@ -245,8 +244,7 @@ class _Proofs:
             return None
         key = candidate, repr((seconds, witness))
         if key not in self._shown:
-            given = chunked(self.ladder.problem, candidate, self.ladder.links, margin=self.ladder.margin)
-            self._shown[key] = proves(given, witness, seconds)
+            self._shown[key] = proves(self.ladder.chunked(candidate), witness, seconds)
         return self._shown[key]
 
 

@@ -34,7 +34,6 @@ from taut.formulations.runs import beyond
 from taut.formulations.schedules.orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
 from taut.solver.certificate.document import (
     FORMAT,
@@ -99,7 +98,7 @@ def margin_free_bound(
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs, shown = np.inf, list[Proof](), dict[Candidate, Evaluation]()
-    for index in sorted(range(len(candidates)), key=lambda i: (candidates[i] != likely, *_turn(free, i))):
+    for index in sorted(range(len(candidates)), key=lambda i: (not _is(candidates[i], likely), *_turn(free, i))):
         candidate = candidates[index]
         if free.first(candidate)[0] >= least:
             continue
@@ -135,7 +134,7 @@ def _inherited(
     """The bound of a candidate that dominates another and shows enough seconds; None where none does."""
     for other in likely_dominating(candidate, shown):
         if shown[other].seconds >= enough:
-            of, given = (chunked(free.problem, one, free.links, margin=False) for one in (other, candidate))
+            of, given = (free.chunked(one) for one in (other, candidate))
             if dominates_under_an_order(of, given):
                 return replace(shown[other], witness=inherited(other, shown[other].witness), order=None)
     return None
@@ -162,6 +161,11 @@ def _matters(free: Ladder, proof: Proof, least: float) -> bool:
     """Whether a bound that takes no proof is not as good."""
     seconds, source = free.first(free.problem.candidates[proof.candidate])
     return source is Source.BALANCE or seconds < least
+
+
+def _is(candidate: Candidate, likely: Candidate | None) -> bool:
+    """Whether a candidate is the likely one; hashes are known, and a comparison makes two tuples."""
+    return hash(candidate) == hash(likely) and candidate == likely
 
 
 def _turn(free: Ladder, index: int) -> tuple[int, float, bool, int]:

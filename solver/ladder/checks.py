@@ -28,7 +28,7 @@ from taut.data.units import KIB
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import chunked, partition_bound
+from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.ladder.chunk_types import chunk_cases, most_within, of_cases, rederived_by_cases, rederived_by_count
@@ -141,7 +141,7 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
         return rederived_by_cases(chunk_cases(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
     if "counted_s" in witness:
         return rederived_by_count(most_within(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
-    given = chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin)
+    given = ladder.chunked(candidate)
     if "of" not in witness:
         return rederived(given, witness)
     named = stated(candidate, witness)
@@ -151,7 +151,7 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
         return _dominated_cases(ladder, candidate, *named)
 
     def make() -> tuple[ChunkProblem, float]:
-        other = chunked(ladder.problem, named[0], ladder.links, margin=ladder.margin)
+        other = ladder.chunked(named[0])
         return other, rederived(other, named[1])
 
     other, seconds = ladder.named(*named, make)
@@ -177,7 +177,7 @@ def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> flo
     if isinstance(named, int) and named > 0 and ladder.lacks(candidate, named):
         # In closed form, or derived before with another margin.
         return math.inf if witness == {"missing": named, "missing_kib": -(-named // KIB)} else -math.inf
-    missing = missing_bytes(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
+    missing = missing_bytes(ladder.chunked(candidate), witness)
     needed = math.ceil(missing / KIB) if math.isfinite(missing) else None
     if not (missing > 0 and needed == witness.get("missing_kib")):
         return -math.inf

@@ -17,7 +17,7 @@ import numpy as np
 from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import chunked, partition_bound
+from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.bounds.relaxation import ROUNDING
@@ -116,7 +116,7 @@ def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf, brief: bo
     # Where divisions are listed their memory is known exactly.
     if not ladder.lists(candidate) and (missing := ladder.missing(candidate))[0] > 0:
         return _without_memory(*missing)
-    found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit, brief)
+    found = order_bound(ladder.chunked(candidate), limit, brief)
     if math.isinf(found.seconds):
         witness = dict(found.witness)
         if math.isfinite(found.missing):  # Not where no chunk at all fits its device.

@@ -107,7 +107,7 @@ def dominates_in_division(one: PartitionData, other: PartitionData) -> bool:
 def _none_is_larger(some: list[Any], others: list[Any]) -> bool:
     """Whether no figure is larger than its like."""
     figures = zip(some, others, strict=True)
-    return all(np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) <= b)) for a, b in figures)
+    return all(a is b or (np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) <= b))) for a, b in figures)
 
 
 def _order(given: ChunkProblem) -> list[Any]:

@@ -51,11 +51,13 @@ from taut.data.arrays import Floats
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
+from taut.formulations.order_division import ChunkProblem
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.sharding import NO_GATHERS, GatherRates
 from taut.formulations.space import Candidate, LayersKey, OrderKey, beside_chunks
 from taut.formulations.tables.memory import budgets
+from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.communication import Communication, communication, communication_of_order
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
@@ -80,6 +82,8 @@ Value = TypeVar("Value")
 
 MOST_NAMED = 64 * 2**20
 """Bytes of what is kept of candidates that dominate others."""
+MOST_CHUNKED = 4 * 2**20
+"""Bytes of divisions into chunks that are kept: ten, as the search asks for one again within a few turns, or never."""
 
 
 class Computation(NamedTuple):
@@ -158,7 +162,7 @@ class Ladder:
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = problem.kept("layers")
         self._needs: dict[Candidate, Need] = problem.kept("needs")
         self._lacking: dict[Candidate, int] = problem.kept("lacking")
-        self._named = Recent(MOST_NAMED)
+        self._named, self._chunked = Recent(MOST_NAMED), Recent(MOST_CHUNKED)
 
     def without_margin(self) -> "Ladder":
         """The same without a memory margin, which shares links, placements, closed forms and needs."""
@@ -169,6 +173,12 @@ class Ladder:
     def named(self, candidate: Candidate, witness: dict[str, Any], make: Callable[[], Value]) -> Value:
         """What a candidate and its witness show of those that it dominates, of which there are many."""
         return self._named.get((self.margin, candidate, repr(witness)), make)
+
+    def chunked(self, candidate: Candidate) -> ChunkProblem:
+        """The division into chunks of a candidate at the best links."""
+        return self._chunked.get(
+            (self.margin, candidate), lambda: chunked(self.problem, candidate, self.links, margin=self.margin)
+        )
 
     def communication(self, candidate: Candidate) -> Communication:
         """Least communication of a candidate; several rungs ask for that of the same or an alike candidate in a row."""

@@ -147,8 +147,9 @@ def _sums(tables: Floats) -> Floats | None:
     single, size = np.diagonal(tables, 1, 1, 2), tables.shape[-1] - 1
     until = np.concatenate((np.zeros((len(tables), 1)), single.cumsum(axis=1)), axis=1)
     within = ALIKE * until[:, -1:]
-    apart = np.abs(tables - (until[:, None, :] - until[:, :, None])) > within[..., None]
-    return None if size < 3 or apart[:, _rising(size)].any() else until
+    apart = until[:, None, :] - until[:, :, None]
+    np.abs(np.subtract(tables, apart, out=apart), out=apart)
+    return None if size < 3 or ((apart > within[..., None]) & _rising(size)).any() else until
 
 
 @lru_cache(maxsize=8)

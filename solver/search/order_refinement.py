@@ -48,7 +48,6 @@ from taut.solver.ladder.computations import Evaluation, order
 from taut.solver.ladder.dominance import dominates_in_cases, dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import Partition
-from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.order_priced.bound import OrderBound
 from taut.solver.order_priced.capacity import most_refuted
 from taut.solver.order_priced.divisions import LONG, REACH, SHORT, DivisionAnnealing, improved_division
@@ -116,6 +115,8 @@ class OrderAdaptation:
         choice = pending.candidate
         self._searched[_order_of(choice)] = pending.seconds
         gain = max(pending.seconds - self._best.seconds, LEAST_GAIN * pending.seconds)
+        from taut.solver.order_priced.adapt import adapted_order
+
         given = chunked(self._problem, choice, self._links)
         words = adapted_order(given, choice, pending.division, gain=gain, seed=self._seed, stop=stop)
         if not words:
@@ -208,7 +209,7 @@ class OrderRefining:
                 bound.lower_bound, bound.source = known.lower_bound, Source.ORDER
                 bound.witness = inherited(other, witness)
                 if division is not None and not at.shared and bound.lower_bound < self._enough:
-                    self._draft(bound, at, replace(self._chunked(candidate), slower=slower), [division])
+                    self._draft(bound, at, replace(self._ladder.chunked(candidate), slower=slower), [division])
                 at.shared = True
                 return True
         return False
@@ -230,7 +231,10 @@ class OrderRefining:
             beaten = bound.lower_bound >= self._enough
         beaten = beaten or self._tell_apart(bound, at, found.divisions)
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
-            given, known = self._chunked(bound.candidate), [*found.divisions, *self.orders.divisions(bound.candidate)]
+            given, known = (
+                self._ladder.chunked(bound.candidate),
+                [*found.divisions, *self.orders.divisions(bound.candidate)],
+            )
             # Trees of cases have branched before.
             if isinstance(at.branching, RackTrees) and (division := at.branching.incumbent[1]) is not None:
                 given, known = at.branching.given, [*known, division]
@@ -274,15 +278,12 @@ class OrderRefining:
         other = max(others, key=lambda one: others[one][0], default=None)
         if other is None or others[other][0] <= bound.lower_bound:
             return False
-        of, given = (self._chunked(one) for one in (other, bound.candidate))
+        of, given = (self._ladder.chunked(one) for one in (other, bound.candidate))
         if not dominates_under_an_order(of, given):
             return False
         bound.lower_bound, bound.source = others[other][0], Source.ORDER
         bound.witness = inherited(other, others[other][1])
         return True
-
-    def _chunked(self, candidate: Candidate) -> ChunkProblem:
-        return chunked(self._problem, candidate, self._ladder.links)
 
     def _draft(self, bound: CandidateBound, at: Standing, given: ChunkProblem, divisions: Sequence[Division]) -> None:
         """A division by a short search, to be improved where that may lead to a better plan."""
@@ -312,7 +313,7 @@ class OrderRefining:
         """A better division by a long search, (2)."""
         candidate, at.draft = bound.candidate, None
         if bound.lower_bound < self._enough:
-            given, known = self._chunked(candidate), self._best.seconds
+            given, known = self._ladder.chunked(candidate), self._best.seconds
             found = improved_division(self._problem, candidate, given, [draft.division], known, turns=LONG)
             if found is not None and found.seconds < draft.seconds:
                 self._divided[candidate] = found.seconds
@@ -357,7 +358,7 @@ class OrderRefining:
 
     def _grow(self, bound: CandidateBound, at: Standing, start: Division) -> bool:
         """Begin the tree of layers that differ, which takes megabytes; returns whether there is one."""
-        given = self._chunked(bound.candidate)
+        given = self._ladder.chunked(bound.candidate)
         if not (cases := linear_paths(given)):
             return False
         at.uncooled, at.branching = None, LayerTree(given, cases, self._enough * ABOVE, [start])
@@ -423,7 +424,7 @@ class OrderRefining:
             return infeasible(bound, computed)
         beaten = self._bounded(bound, at, computed.order)
         if not beaten:
-            self._draft(bound, at, self._chunked(bound.candidate), computed.order.divisions)
+            self._draft(bound, at, self._ladder.chunked(bound.candidate), computed.order.divisions)
         return not beaten
 
     def has_lower_limit(self, at: Standing) -> bool:
@@ -452,7 +453,7 @@ class OrderRefining:
     def _cool_alone(self, bound: CandidateBound, at: Standing, start: Division) -> bool:
         """Anneal a part of the runs of a candidate without branches, (4); returns whether one was due."""
         candidate, count = bound.candidate, self._branchings.get(bound.candidate, 0)
-        given = self._chunked(candidate)
+        given = self._ladder.chunked(candidate)
         if candidate not in self._cooling:
             if count == len(COOLINGS):
                 at.uncooled = None

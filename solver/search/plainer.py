@@ -191,9 +191,10 @@ def _searched(
 
 def _first(candidate: Candidate, known: Known) -> CandidateBound | None:
     """The bound of a candidate of a restriction that the whole space has proven; None where it lacks the candidate."""
-    bound = known.get(whole := wider(candidate, known))
-    if bound is None or whole == candidate:
-        return bound
+    if (own := known.get(candidate)) is not None:
+        return own
+    if (bound := known.get(wider(candidate, known))) is None:
+        return None
     # So that its own closed form is computed, which may say more.
     source = Source.BALANCE if math.isfinite(bound.lower_bound) else bound.source
     return replace(bound, candidate=candidate, source=source)

@@ -125,6 +125,7 @@ class Bounds:
     def __init__(self, count: int) -> None:
         self.each: list[CandidateBound] = []
         self._unsolved = np.full(count, np.inf)
+        self._least: float | None = None
 
     def make_room(self, more: int) -> None:
         """Room for so many further candidates."""
@@ -140,11 +141,14 @@ class Bounds:
         """Look again at the bound of a candidate, after it changed."""
         bound = self.each[index]
         self._unsolved[index] = bound.lower_bound if bound.state in (State.OPEN, State.PRUNED) else math.inf
+        self._least = None
 
     @property
     def least(self) -> float:
         """Least bound of a candidate that is not solved, infinite without one."""
-        return float(self._unsolved.min(initial=math.inf))
+        if self._least is None:
+            self._least = float(self._unsolved.min(initial=math.inf))
+        return self._least
 
     @property
     def left(self) -> list[int]:
@@ -329,8 +333,13 @@ class _Search:
         if (bound := self._known.get(candidate)) is None:
             return self._refining.first(candidate)
         state = State.INFEASIBLE if math.isinf(bound.lower_bound) else State.OPEN
-        known: dict[str, Any] = {"lower_bound": bound.lower_bound, "source": bound.source, "witness": bound.witness}
-        return CandidateBound(candidate=candidate, state=state, **known)
+        return CandidateBound(
+            candidate=candidate,
+            state=state,
+            lower_bound=bound.lower_bound,
+            source=bound.source,
+            witness=bound.witness,
+        )
 
     def _begun(self) -> list[int]:
         """Take first plans, divide the candidates of the best ones; returns the candidates that are left."""

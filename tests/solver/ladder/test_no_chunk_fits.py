@@ -18,17 +18,13 @@ def test_no_bytes_are_named_where_no_chunk_fits(monkeypatch: pytest.MonkeyPatch)
     ladder = cast(
         "Any",
         SimpleNamespace(
-            problem=None,
-            links=None,
-            margin=0,
+            chunked=lambda _: None,
             missing_of_chunks=lambda *_: 0,
             missing=lambda _: (0, 0),
             lists=lambda _: False,
             lacks=lambda *_: False,
         ),
     )
-    for module in (computations, checks):
-        monkeypatch.setattr(module, "chunked", lambda *_, **__: None)
     nothing = OrderBound(seconds=np.inf, witness={"prices": [1.0]}, missing=np.inf)
     monkeypatch.setattr(computations, "order_bound", lambda *_: nothing)
     monkeypatch.setattr(checks, "missing_bytes", lambda *_: np.inf)
