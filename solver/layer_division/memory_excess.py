@@ -13,11 +13,12 @@ are the largest of any class of device.
 The need (1) depends on neither seconds nor a memory margin, so it decides most candidates before anything is priced.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.partition import PartitionProblem, stage_families
 from taut.formulations.problem import PlanningProblem
@@ -90,8 +91,14 @@ def _least_need(held: Ints, activation: Ints, update: Ints, in_flight: Ints, siz
 
 def _needs(held: Ints, activation: Ints, update: Ints, in_flight: int, low: int, high: int) -> tuple[Ints, Ints]:
     """Ends of ranges of ``low`` to ``high`` layers from each layer on, (L+1, n), and the need of each range."""
-    last = held.shape[1] - 1
+    ends, exists, places = _ranges(held.shape[1] - 1, low, high)
+    need = np.maximum((held + in_flight * activation).min(axis=0), update)
+    return ends, np.where(exists, need.take(places), NEVER)
+
+
+@lru_cache(maxsize=64)
+def _ranges(last: int, low: int, high: int) -> tuple[Ints, Flags, Ints]:
+    """Ends of those ranges (L+1, n), whether there are such, and their places among all in a row."""
     first, ends = np.arange(last + 1)[:, None], np.arange(last + 1)[:, None] + np.arange(low, min(high, last) + 1)
     exists, ends = (ends <= last) & (first < last), np.minimum(ends, last)
-    least = (held[:, first, ends] + in_flight * activation[:, first, ends]).min(axis=0)
-    return ends, np.where(exists, np.maximum(least, update[first, ends]), NEVER)
+    return ends, exists, first * (last + 1) + ends

@@ -126,7 +126,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     routed = np.array([layer.experts is not None for layer in blocks])
     hiding = float(costs[:, 0, routed, :3].sum(axis=-1).min(initial=np.inf))
     whole = costs[..., 4 if choice.sequence_parallel else 3]
-    outputs = np.array([_second_output(case, choice, layer) for layer in blocks])
+    outputs = np.array([_second_output(case, choice, layer) for layer in kinds.values()])[of]
     whole = whole + outputs * (np.arange(len(RECOMPUTE)) < 2)[:, None]
     named = costs[..., 6 if choice.sequence_parallel else 5]
     given = costs[..., 4 if choice.sequence_parallel else 3]
@@ -168,14 +168,13 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         parameters[-1] += 0 if case.model.tied_embedding or shared or not further else head
         gathered[0] = max(gathered[0], embedding + of_images(case, choice).trained)
         parameters[0] += of_images(case, choice).trained
-    tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
-    output = number * tokens * np.array([layer.hidden * layer.streams for layer in blocks])
-    zero = [(0.0, 0.0, 0.0)]
-    each = [[attention_figures(case, one, tp, choice.cp) for one in attentions(layer)] or zero for layer in blocks]
-    keys, moved, core = batch * np.array([np.sum(figures, axis=0) for figures in each]).T
-    rings = np.array([len(attentions(layer)) for layer in blocks])
-    mixed = number * tokens * np.array([sum(_exchanged(one, tp) for one in otherwise(layer)) for layer in blocks])
-    mixers = np.array([len(otherwise(layer)) for layer in blocks])
+    tokens = np.array([batch * layer.seq // choice.cp for layer in kinds.values()])[of]
+    output = number * tokens * np.array([layer.hidden * layer.streams for layer in kinds.values()])[of]
+    zero, every = [(0.0, 0.0, 0.0)], [(attentions(layer), otherwise(layer)) for layer in kinds.values()]
+    each = [[attention_figures(case, one, tp, choice.cp) for one in ring] or zero for ring, _ in every]
+    keys, moved, core = batch * np.array([np.sum(figures, axis=0) for figures in each]).T[:, of]
+    mixed = number * tokens * np.array([sum(_exchanged(one, tp) for one in mixer) for _, mixer in every])[of]
+    rings, mixers = np.array([list(map(len, each)) for each in every]).T[:, of]
     output, keys, moved, core, mixed, rings, mixers = (
         _with_ends(figures, choice) for figures in (output, keys.astype(int), moved, core, mixed, rings, mixers)
     )
@@ -188,7 +187,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     apart = experts if choice.expert_group > tp else 0 * experts
     edges = embedding, entry * tokens[-1] * vocabulary
     stand_ins = _stand_ins(case, choice, vocabulary)
-    backward = np.array([_passing(case, choice, layer) for layer in blocks])
+    backward = np.array([_passing(case, choice, layer) for layer in kinds.values()])[of]
     backward = (numbers > 0) * _with_ends(backward, choice)
     images_bytes = of_images(case, choice)
     held[2][:, 0] = np.maximum(held[2][:, 0], images_bytes.working)
@@ -289,8 +288,9 @@ def _stand_ins(case: Case, choice: Choice, words: int) -> Ints:
     release, parts = _release(case), layers_with_ends(case, choice)
     numbers = numbers_of_layers(case, choice)
     found: dict[tuple[int, int], Ints] = {}
+    of_kind = {kind: _shapes(layer, choice, release) for kind, layer in case.model.kinds.items()}
     for at, layer in enumerate(parts):
-        shapes = _shapes(layer, choice, release) if numbers[at] else set()
+        shapes = of_kind[layer.kind] if numbers[at] else set()
         if at == len(parts) - 1 and case.model.vocab and release >= (2, 3):
             shapes = shapes | {(words, layer.hidden)}
         for shape in shapes:
