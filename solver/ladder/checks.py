@@ -107,8 +107,14 @@ def _partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     return partition_bound(ladder.problem, candidate, comm, margin=ladder.margin, links=ladder.links, limit=limit)[0]
 
 
-def _dominated_partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+def _named(ladder: Ladder, candidate: Candidate, witness: Witness) -> tuple[Candidate, Witness] | None:
+    """The dominating candidate that a witness names, which has prices, and the witness of its bound."""
     named = stated(candidate, witness)
+    return named if named and (named[0].cp == candidate.cp or named[0] in ladder.every) else None
+
+
+def _dominated_partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    named = _named(ladder, candidate, witness)
     if named is None or "of" in named[1]:
         return -math.inf
 
@@ -144,7 +150,7 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     given = ladder.chunked(candidate)
     if "of" not in witness:
         return rederived(given, witness)
-    named = stated(candidate, witness)
+    named = _named(ladder, candidate, witness)
     if named is None:
         return -math.inf
     if of_cases(named[1]):

@@ -1,5 +1,5 @@
 r"""
-Dominance between candidates that differ in ZeRO and sequence parallelism alone.
+Dominance between candidates that differ in ZeRO, sequence parallelism and context ranks alone.
 
 (1) Let two division problems under an order have the same order, micro-batches, counts and divisions to choose from.
     Let no figure of the first be larger, not even what devices hold for a moment, and no budget smaller. Bytes of the
@@ -11,13 +11,15 @@ Dominance between candidates that differ in ZeRO and sequence parallelism alone.
     also with overlap. The optimum of the first is therefore no larger, and a lower bound on it bounds the second.
 
 (3) Let two candidates be bounded by the same cases (``taut.solver.ladder.chunk_types``,
-    ``taut.solver.ladder.chunk_racks``): the same slow devices, hops between nodes and stages that fill nodes. Let the
-    first dominate as in (1), and let no hop, ring, exchange or pass on a slow device take longer there. A plan of the
-    second is in one of the cases. In the same case of the first it takes no longer. So the least of the first's cases
-    bounds the second.
+    ``taut.solver.ladder.chunk_racks``): the same slow devices and stages that fill nodes. Let the first dominate as in
+    (1), with no more hops between nodes, and let no hop, ring, exchange or pass on a slow device take longer. A plan of
+    the second is in one of the cases. In the same case of the first it takes no longer. So the least of the first's
+    cases bounds the second.
 
-Sequence parallelism saves activations and divides messages, and the distributed optimizer saves states and seconds. One
-bound therefore serves up to four candidates. The check compares the figures and does not ask where they come from.
+Sequence parallelism saves activations and divides messages, and the distributed optimizer saves states and seconds.
+Fewer context ranks, with as many more replicas of as much smaller micro-batches, leave every GPU its tokens and save
+the exchange of keys and values. So one bound serves several candidates. The check compares the figures and does not ask
+where they come from.
 Some candidates have prices beyond the figures of (2) and are left out: with AMP's ring, with several copies, with
 uneven batches, and with rings that are branched on by their members.
 
@@ -42,8 +44,8 @@ from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Source
 
-ALONE = {"zero", "sequence_parallel"}
-"""Fields in which the two candidates differ."""
+ALONE = {"zero", "sequence_parallel", "cp"}
+"""Fields in which the two candidates differ, beside micro-batch and replicas; without cp it is the same."""
 
 
 class PartitionData(NamedTuple):
@@ -90,13 +92,19 @@ def dominates_in_cases(some: Sequence[ChunkRacks], others: Sequence[ChunkRacks])
 def _places(case: ChunkRacks) -> tuple[Any, ...]:
     """What two cases have in common."""
     slower = case.given.slower
-    return case.crossings.tolist(), case.fills, None if slower is None else slower.devices.tolist()
+    return case.fills, None if slower is None else slower.devices.tolist()
 
 
 def _case_figures(case: ChunkRacks) -> list[Any]:
     """What makes a division in a case slower as it grows, beside the figures of its chunks."""
     slower = case.given.slower
-    return [case.hop, case.ring, case.exchange, *([] if slower is None else [slower.passes, slower.ring])]
+    return [
+        case.crossings,
+        case.hop,
+        case.ring,
+        case.exchange,
+        *([] if slower is None else [slower.passes, slower.ring]),
+    ]
 
 
 def dominates_in_division(one: PartitionData, other: PartitionData) -> bool:
@@ -162,25 +170,40 @@ def _waits(later: LaterStages) -> list[Any]:
 def likely_dominating(candidate: Candidate, known: Collection[Candidate]) -> Iterator[Candidate]:
     """Candidates among the known ones that may dominate another, the likeliest to do so closely first."""
     if candidate.zero <= 1:
-        own = candidate.zero, candidate.sequence_parallel
-        for others in ((candidate.zero, True), (1, candidate.sequence_parallel), (1, True)):
-            if others != own:
-                other = candidate.changed(zero=others[0], sequence_parallel=others[1])
-                if other in known:
-                    yield other
+        for cp in range(candidate.cp, 0, -1):
+            for zero in dict.fromkeys((candidate.zero, 1)):
+                for sequence_parallel in dict.fromkeys((candidate.sequence_parallel, True)):
+                    other = _alike(candidate, zero, sequence_parallel, cp)
+                    if other is not None and other != candidate and other in known:
+                        yield other
+
+
+def _alike(candidate: Candidate, zero: int, sequence_parallel: bool, cp: int) -> Candidate | None:
+    """The candidate with other choices and as many tokens a GPU; None where micro-batches cannot be divided so."""
+    fewer = candidate.cp // cp
+    if candidate.cp % cp or candidate.micro_batch % fewer:
+        return None
+    size = {"cp": cp, "dp": candidate.dp * fewer, "micro_batch": candidate.micro_batch // fewer} if fewer > 1 else {}
+    return candidate.changed(zero=zero, sequence_parallel=sequence_parallel, **size)
 
 
 def inherited(other: Candidate, witness: dict[str, Any]) -> dict[str, Any]:
     """The witness of a dominated candidate: the dominating candidate, and the witness of its bound."""
-    return {"of": {"zero": other.zero, "sequence_parallel": other.sequence_parallel}, "by": witness}
+    of = {"zero": other.zero, "sequence_parallel": other.sequence_parallel, "cp": other.cp}
+    return {"of": of, "by": witness}
 
 
 def stated(candidate: Candidate, witness: dict[str, Any]) -> tuple[Candidate, dict[str, Any]] | None:
     """The dominating candidate that a witness names, and the witness of its bound; None if it names none."""
     of, by = witness.get("of"), witness.get("by")
-    if witness.keys() != {"of", "by"} or not isinstance(of, dict) or not isinstance(by, dict) or of.keys() != ALONE:
+    if witness.keys() != {"of", "by"} or not isinstance(of, dict) or not isinstance(by, dict):
         return None
-    zero, sequence_parallel = of["zero"], of["sequence_parallel"]
-    if type(zero) is not int or zero not in (0, 1) or type(sequence_parallel) is not bool or candidate.zero > 1:
+    zero, sequence_parallel, cp = (
+        ({"cp": candidate.cp} | of).get(name) for name in ("zero", "sequence_parallel", "cp")
+    )
+    if of.keys() - ALONE or type(zero) is not int or zero not in (0, 1) or type(sequence_parallel) is not bool:
         return None
-    return candidate.changed(zero=zero, sequence_parallel=sequence_parallel), by
+    if candidate.zero > 1 or type(cp) is not int or cp < 1:
+        return None
+    other = _alike(candidate, zero, sequence_parallel, cp)
+    return None if other is None else (other, by)

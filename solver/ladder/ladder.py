@@ -231,6 +231,11 @@ class Ladder:
                 self._lacking[candidate] = self._room(candidate) + missing if missing else 0
 
     @cached_property
+    def every(self) -> frozenset[Candidate]:
+        """The candidates of the problem."""
+        return frozenset(self.problem.candidates)
+
+    @cached_property
     def _of_order(self) -> dict[OrderKey, list[Candidate]]:
         """The candidates of every order."""
         found = dict[OrderKey, list[Candidate]]()

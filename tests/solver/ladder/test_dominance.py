@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taut.data.costs import CostRow
 from taut.data.stack import SCHEDULES
+from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.ladder.checks import derived_bound
@@ -23,9 +25,9 @@ pytestmark = pytest.mark.proof
 
 def test_inherited_bounds_are_valid_on_random_instances() -> None:
     """What a dominating candidate's witness proves is no more than the enumerated optimum of the dominated one."""
-    seen = 0
+    seen, of_contexts = 0, 0
     for seed in range(90):
-        given = random_orders(seed, list(SCHEDULES[2:]))
+        given = with_dear_contexts(random_orders(seed, list(SCHEDULES[2:])), seed)
         ladder, known = Ladder(given), set(given.candidates)
         for choice in enumerable(given)[::3]:
             for other in likely_dominating(choice, known):
@@ -39,7 +41,32 @@ def test_inherited_bounds_are_valid_on_random_instances() -> None:
                 derived = derived_bound(ladder, choice, "order", inherited(other, found.witness))
                 assert found.seconds <= derived <= optimum * (1 + 1e-9), (seed, choice, other)
                 seen += 1
-    assert seen >= 15
+                of_contexts += other.cp < choice.cp
+    assert seen >= 15 and of_contexts >= 5
+
+
+def key_of(row: CostRow, *, fewer: int = 1) -> tuple[object, ...]:
+    """What tells rows of costs apart, of so many times fewer context ranks and as much smaller micro-batches."""
+    layer = row.device, row.kind, row.seq, row.tp, row.recompute
+    return *layer, row.cp // fewer, row.micro_batch // fewer
+
+
+def with_dear_contexts(given: PlanningProblem, seed: int) -> PlanningProblem:
+    """The same where context ranks take as long as as much smaller micro-batches without them, and a little more."""
+    rng, rows = np.random.default_rng((seed, 5)), given.costs.rows
+    named = {key_of(row): row for row in rows}
+    for row in rows:
+        smaller = named.get(key_of(row, fewer=row.cp))
+        if row.cp > 1 and row.micro_batch % row.cp == 0 and smaller is not None:
+            longer = {
+                "cp": row.cp,
+                "micro_batch": row.micro_batch,
+                "forward_s": smaller.forward_s * rng.uniform(1, 1.2),
+            }
+            named[key_of(row)] = smaller.model_copy(update=longer)
+    rows = list(named.values())
+    costs = given.costs.model_copy(update={"rows": rows})
+    return replace(given, costs=costs, _shared=Recent(MOST_KEPT))
 
 
 def pair() -> tuple[Ladder, Candidate, Candidate]:
@@ -76,6 +103,10 @@ def test_only_what_is_no_harder_dominates() -> None:
         {"of": {"zero": True, "sequence_parallel": True}},
         {"of": {"zero": 1, "sequence_parallel": 1}},
         {"of": [1, True]},
+        {"of": {"zero": 1, "sequence_parallel": True, "cp": 2}},
+        {"of": {"zero": 1, "sequence_parallel": True, "cp": 0}},
+        {"of": {"zero": 1, "sequence_parallel": True, "cp": True}},
+        {"of": {"zero": 1, "sequence_parallel": True, "tp": 1}},
         {"by": {}},
         {"by": []},
         {"more": 1},
