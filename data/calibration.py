@@ -110,12 +110,14 @@ OVERLAPPED = "tp-comm-overlap"
 """The feature that communication of tensor ranks runs beside products."""
 BETWEEN_REPLICAS = "dp-comm-overlap"
 """The feature that replicas reduce gradients during backward passes and gather weights during forward ones."""
+WHOLE_STEPS = "whole-step-graphs"
+"""The feature that one CUDA graph launches a whole step."""
 COMPILED = "torch-compile"
 """The feature that PyTorch compiles the model, which torchtitan leaves to its user."""
 HYBRID_RUNS = "hybrid-ep"
 """The feature that runs exchanged tokens of experts by HybridEP."""
 FEATURES = (
-    "whole-step-graphs",
+    WHOLE_STEPS,
     "part-graphs",
     "fused-activation",
     "fused-router",

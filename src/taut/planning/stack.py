@@ -8,7 +8,7 @@ whole space at stated efficiencies unless it names a stack.
 import warnings
 from collections.abc import Iterable
 
-from taut.data.calibration import KEPT, Calibration
+from taut.data.calibration import KEPT, WHOLE_STEPS, Calibration
 from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module, Recompute
@@ -47,6 +47,9 @@ def calibration_of(
         if request.profile is not None:
             return None
         mine = [load_calibration(name) for name in stack.calibrations]
+        if any(layer.mixers for layer in model.kinds.values()):
+            # No recipe records whole steps of models whose layers mix tokens without attention.
+            mine = [one for one in mine if WHOLE_STEPS not in one.features]
         return calibration_for(
             mine,
             cluster.devices.values(),

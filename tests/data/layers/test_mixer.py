@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from taut.data.analytic.layer_costs import analytic_costs, is_plain
+from taut.data.analytic.device_rates import rates_of
+from taut.data.analytic.layer_costs import analytic_costs, is_plain, layer_shape
+from taut.data.analytic.layer_work import KINDS
+from taut.data.analytic.routed_layers import routed_passes
 from taut.data.catalog.devices import catalog_devices
 from taut.data.layers.layer import LatentSpec, LayerSpec
 from taut.data.layers.mixer import MixerSpec
@@ -88,6 +91,18 @@ def test_a_mixer_takes_the_place_of_attention(changes: dict[str, Any]) -> None:
     """Fields of attention beside a mixer are refused."""
     with pytest.raises(DataError, match="a mixer takes the place of attention"):
         LayerSpec.parse({**LINEAR, "mixer": DELTA, **changes}, "layer")
+
+
+def test_chunks_take_longer_than_attention_to_as_many_tokens() -> None:
+    """Kernels that take chunks are no attention's: 2.5 times its seconds, and the products of both are alike."""
+    rates = rates_of(catalog_devices()["h100-80gb"], "bf16", None)
+    found = []
+    for sizes in (DELTA, {**DELTA, "chunk": 0, "attends": MixerSpec.parse(DELTA, "mixer").reach}):
+        layer = LayerSpec.parse({**LINEAR, "mixer": sizes}, "layer")
+        found.append(routed_passes(layer, layer_shape(layer, 1, 1), 1, rates))
+    for chunks, attention in zip(*found, strict=True):
+        assert chunks[KINDS.index("attention")] == pytest.approx(2.5 * attention[KINDS.index("attention")])
+        assert chunks[KINDS.index("gemm")] == attention[KINDS.index("gemm")]
 
 
 def test_linear_layers_are_cheaper_on_long_sequences() -> None:

@@ -1,5 +1,6 @@
 """A request's stack decides the space and the calibration."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,22 @@ def test_context_ranks_that_nothing_prices_or_runs_are_refused(options: dict[str
     """One line: the field, its value, what was expected."""
     with pytest.raises(FieldError, match=words):
         problem(**options)
+
+
+@pytest.mark.filterwarnings("ignore:.*layers without attention")
+@pytest.mark.parametrize(("pattern", "name"), [("ME*E", "rack-mxfp8-gb200"), ("*E*E", "graphs-gb200")])
+def test_no_whole_step_is_recorded_of_layers_without_attention(tmp_path: Path, pattern: str, name: str) -> None:
+    """Models with a state space are priced by runs whose CUDA graphs record parts, as their recipes do."""
+    config = {
+        **{"model_type": "nemotron_h", "hidden_size": 256, "num_hidden_layers": 4, "vocab_size": 1024},
+        **{"hybrid_override_pattern": pattern, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
+        **{"mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "n_routed_experts": 8},
+        **{"num_experts_per_tok": 2, "moe_intermediate_size": 256, "max_position_embeddings": 1024},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    request = taut.PlanRequest(tmp_path / "config.json", "gb200-nvl64", global_batch=64, precision="mxfp8")
+    calibration = taut.planning_problem(request).calibration
+    assert calibration is not None and calibration.name == f"megatron-experts-{name}"
 
 
 def test_expert_degrees_have_a_largest_one() -> None:
