@@ -48,7 +48,7 @@ def calibration_of(
             return None
         mine = [load_calibration(name) for name in stack.calibrations]
         if any(layer.mixers for layer in model.kinds.values()):
-            # No recipe records whole steps of models whose layers mix tokens without attention.
+            # No run that recorded whole steps had such layers, and what was published of them is no faster than parts.
             mine = [one for one in mine if WHOLE_STEPS not in one.features]
         return calibration_for(
             mine,

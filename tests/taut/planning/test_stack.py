@@ -176,8 +176,8 @@ def test_context_ranks_that_nothing_prices_or_runs_are_refused(options: dict[str
 
 @pytest.mark.filterwarnings("ignore:.*layers without attention")
 @pytest.mark.parametrize(("pattern", "name"), [("ME*E", "rack-mxfp8-gb200"), ("*E*E", "graphs-gb200")])
-def test_no_whole_step_is_recorded_of_layers_without_attention(tmp_path: Path, pattern: str, name: str) -> None:
-    """Models with a state space are priced by runs whose CUDA graphs record parts, as their recipes do."""
+def test_layers_without_attention_have_no_whole_step_recorded(tmp_path: Path, pattern: str, name: str) -> None:
+    """Models with a state space are priced by runs whose CUDA graphs recorded parts."""
     config = {
         **{"model_type": "nemotron_h", "hidden_size": 256, "num_hidden_layers": 4, "vocab_size": 1024},
         **{"hybrid_override_pattern": pattern, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
