@@ -1,7 +1,7 @@
 """
 Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (18).
 
-(1) Candidates begin as degrees and micro-batches (``_degrees``), one stage or 1F1B of every replica alike.
+(1) Candidates begin as degrees and micro-batches (``_degrees``), of one stage or under 1F1B, with all replicas alike.
 (2) Each expander yields the variants of a candidate by one mechanism, in the order of ``VARIANTS``: an expander reads
     what those before it have chosen.
 (3) Candidates that have the fixed values and a price, and lie within runs where the space asks for it, remain.
@@ -92,7 +92,9 @@ def with_schedules(workload: Workload, candidate: Candidate) -> Iterator[Candida
 
 def _chunks(space: StrategySpace, schedule: str, pp: int, layers: int) -> list[int]:
     """Chunks that a device may have, (5)."""
-    usual, most = chunks_of_device(schedule, space.max_vpp), chunks_of_device(schedule, space.max_even_vpp)
+    fitting = (layers + ENDS) // pp
+    limits = min(space.max_vpp, fitting), min(space.max_even_vpp, fitting)
+    usual, most = (chunks_of_device(schedule, limit) for limit in limits)
     even = [vpp for vpp in most if layers % (pp * vpp) == 0 or (layers + 2) % (pp * vpp) == 0]
     return sorted({*usual, *even})
 

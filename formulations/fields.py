@@ -2,8 +2,8 @@
 One table of the fields of a candidate: what each means, may be fixed to, and how it is written and said.
 
 ``Candidate`` (``taut.formulations.space``) states name, type and default of a field. ``Annotated`` attaches the field's
-record, which the module of its mechanism brings. Documents, ``--fix``, messages, tables, comparisons and the reference
-read the records, so that a new choice is one record and one line of ``Candidate``.
+record, which the module of its mechanism brings. Documents, ``--fix``, messages, tables, comparisons and the pages of
+reference read the records (``docs/dev/new-mechanism.md`` has the files beside them that a new choice needs).
 
 A mechanism refuses what a request asks of it (``Asked``) where the latency model does not price it, a memory network
 does not know it, or the stack has no part of it. A refusal is a ``FieldError`` with the option that asks.

@@ -77,8 +77,8 @@ CHUNKED = 2.5
 Seconds of kernels that take chunks of tokens over those of attention to as many tokens. At 2.5 the published runs of
 Nemotron 3 Nano are predicted at 0.91 (H100) to 1.12 (B200) of their speed and at 1.00 in the mean, at 1 at 0.98 to
 1.24. It was chosen on these five systems. Mamba-2's kernels are as fast as FlashAttention-2 at 2,048 tokens (arXiv
-2405.21060, section 9.3), of which one token sees 1,024 in the mean: three times the tokens of (2) in
-``taut.data.layers.mixer``.
+2405.21060, section 9.3), of which one token sees 1,024 in the mean: 3.2 or 2 times the tokens of (2) in
+``taut.data.layers.mixer`` with chunks of 256 tokens and states of 64 or 128 by 64 numbers.
 """
 
 
@@ -119,7 +119,7 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
     moved = moved + rates.element * tokens * shared / tp
     moved = moved + routing_bytes(layer, shape, tp, rates, ranks)
     biased = biased_bytes(layer, tokens, tp, rates, ranks)
-    cores = CHUNKED if layer.mixer and layer.mixer.chunk and not layer.mixer.attends else 1.0
+    cores = CHUNKED if layer.mixer and layer.mixer.takes_chunks else 1.0
     return passes_of(shape, rates, products, moved, biased, has_core=layer.mixes, cores=cores)
 
 

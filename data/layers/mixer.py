@@ -38,8 +38,8 @@ Attention whose matrices are neither plain nor latent attention's (DeepSeek-V4's
     groups of heads share is sent once. flash-linear-attention passes states instead (``fla/ops/cp``), :math:`4 a d_k
     (d_k + d_v)` bytes a rank in a gather each way; no stack of taut's does.
 
-The work of (2) takes 2.5 times the seconds of attention to w tokens (``taut.data.analytic.routed_layers``), as one
-model's runs show. No kernel of this kind was measured.
+Kernels that take chunks have 2.5 times the seconds of attention to w tokens (``taut.data.analytic.routed_layers``). The
+factor was chosen on runs of Mamba-2 and is taken for linear attention too. No kernel of this kind was measured.
 """
 
 from typing import Annotated
@@ -74,6 +74,11 @@ class MixerSpec(GrownSpec):
     scanned: Annotated[Whole, LATER] = 0
     attends: Annotated[Whole, LATER] = 0
     output: Annotated[bool, LATER] = True
+
+    @property
+    def takes_chunks(self) -> bool:
+        """Whether its kernels take chunks of tokens."""
+        return self.chunk > 0 and not self.scanned and not self.attends
 
     @property
     def reach(self) -> int:

@@ -40,6 +40,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from statistics import median
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
@@ -57,7 +58,7 @@ _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\son\s+(\S+)\s+device\s")
 _GROUP = re.compile(r"\sGroup\s+(\d{1,9})\s")
 _START = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _FIGURES = re.compile(r"\s*\d+\s+\d+\s")
-_FAILED = re.compile(r"#\s*Out of bounds values\s*:.*\bFAILED\b")
+_FAILED = re.compile(r"#\s*(Out of bounds values|Bitwise mismatches)\s*:.*\bFAILED\b")
 _SIZES = re.compile(r"#.*\bmaxBytes (\d+) step: (\d+)\((factor|bytes)\)")
 _TOGETHER = re.compile(r"#.*\bagg iters: ([2-9]|\d{2})")
 _REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+)")
@@ -121,11 +122,12 @@ def _run(named: set[str], collective: str, hosts: tuple[str, ...], rows: tuple[N
 
 
 def _median_row(rows: list[NcclRow]) -> NcclRow:
-    """The row with the median time, of an even number the mean of the middle two."""
-    order = sorted(rows, key=lambda row: (row.time_us, -row.busbw))
+    """The row with the median time, or bandwidth where a time is unknown; of an even number the middle two's mean."""
+    known = [row.time_us for row in rows if math.isfinite(row.time_us)]
+    order = sorted(rows, key=lambda row: row.time_us if len(known) == len(rows) else -row.busbw)
     one, other = order[(len(rows) - 1) // 2], order[len(rows) // 2]
-    means = {name: (getattr(one, name) + getattr(other, name)) / 2 for name in ("time_us", "algbw", "busbw")}
-    return replace(one, **means)
+    means = {name: (getattr(one, name) + getattr(other, name)) / 2 for name in ("algbw", "busbw")}
+    return replace(one, time_us=median(known) if known else math.inf, **means)
 
 
 def _logs(text: str) -> list[list[tuple[int, str]]]:
@@ -183,11 +185,15 @@ def _check_end(lines: list[str], largest: int, path: Path) -> None:
 
 def _check_end_json(report: dict[str, Any], rows: tuple[NcclRow, ...], path: Path) -> None:
     """Refuse wrong results, and a run before its largest message without the summary that ends every run."""
-    summary, config = report.get("out_of_bounds"), report.get("config")
-    if isinstance(summary, dict) and summary.get("okay") is False:
-        said = f"out_of_bounds.okay is false ({shorten(summary.get('count'))} values)"
-        raise DataError(f"{path}: {said}, expected true, as wrong results say nothing")
-    most = config.get("maximum_bytes") if isinstance(config, dict) and summary is None else None
+    config = report.get("config")
+    for name in ("out_of_bounds", "bitwise_mismatches"):
+        found = report.get(name, {"okay": True})
+        found = found if isinstance(found, dict) else {}
+        if (okay := found.get("okay")) is not True:
+            told = "false" if okay is False else shorten(okay)
+            said = f"{name}.okay is {told} ({shorten(found.get('count'))} values)"
+            raise DataError(f"{path}: {said}, expected true, as wrong results say nothing")
+    most = config.get("maximum_bytes") if isinstance(config, dict) and "out_of_bounds" not in report else None
     if rows and isinstance(most, int) and (largest := max(row.size for row in rows)) < 0.99 * most:
         said = f"ends at {largest} bytes without out_of_bounds"
         raise DataError(f"{path}: {said}, expected messages up to {most} as config.maximum_bytes says")

@@ -148,3 +148,5 @@ def test_many_chunks_are_considered_where_they_cut_the_layers_evenly() -> None:
     assert chunks(12, 12) == {2, 3, 6}
     assert chunks(14, 5) == {2, 4}
     assert chunks(14, 12) == {2, 4, 7}
+    # A limit of any size counts no further than the layers.
+    assert chunks(12, 10**15) == {2, 3, 6}

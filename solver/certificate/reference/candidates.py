@@ -386,9 +386,10 @@ def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
                 continue
             layers, chunks = len(case.model.blocks), [2 if schedule in ON_V else 1]
             if schedule == "interleaved-1f1b":
-                more = range(2, case.space.get("max_even_vpp", 0) + 1)
+                fitting = (layers + 2) // pp
+                more = range(2, min(case.space.get("max_even_vpp", 0), fitting) + 1)
                 chunks = [v for v in more if not layers % (pp * v) or not (layers + 2) % (pp * v)]
-                chunks = sorted({*chunks, *range(2, case.space["max_vpp"] + 1)})
+                chunks = sorted({*chunks, *range(2, min(case.space["max_vpp"], fitting) + 1)})
             yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= layers + 2 * _empty_ends(case, pp, vpp))
 
 

@@ -12,7 +12,7 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     embedding of positions. With ep expert ranks
     each has 1/ep of the experts, and etp tensor ranks share each.
 (4) Each of cp context ranks has 1/cp of the tokens. A layer's output has as many numbers of the precision's size for
-    each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank; ``moved`` has
+    each as its hidden size, and its keys and values as many as both are wide on a tensor rank, (8); ``moved`` has
     queries and the attention's output beside them. ``core`` are the FLOP of a rank's forward attention, 4 for each of
     its tokens, tokens that this attends to, and channels of its heads, of latent attention the mean of the keys' and
     the values'. Layers beside a layer add theirs. Linear attention, a state space or a convolution has none of these;

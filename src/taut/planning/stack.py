@@ -48,8 +48,8 @@ def calibration_of(
             return None
         mine = [load_calibration(name) for name in stack.calibrations]
         if any(layer.mixers for layer in model.kinds.values()):
-            # No run that recorded whole steps had such layers, and what was published of them is no faster than parts.
-            mine = [one for one in mine if WHOLE_STEPS not in one.features]
+            # No built-in run that recorded whole steps had such layers, and those published are no faster than parts.
+            mine = [one for one in mine if WHOLE_STEPS not in one.features] or mine
         return calibration_for(
             mine,
             cluster.devices.values(),

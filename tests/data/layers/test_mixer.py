@@ -103,6 +103,8 @@ def test_chunks_take_longer_than_attention_to_as_many_tokens() -> None:
     for chunks, attention in zip(*found, strict=True):
         assert chunks[KINDS.index("attention")] == pytest.approx(2.5 * attention[KINDS.index("attention")])
         assert chunks[KINDS.index("gemm")] == attention[KINDS.index("gemm")]
+    assert MixerSpec.parse(DELTA, "mixer").takes_chunks
+    assert not MixerSpec.parse({**DELTA, "scanned": 16}, "mixer").takes_chunks
 
 
 def test_linear_layers_are_cheaper_on_long_sequences() -> None:

@@ -11,7 +11,14 @@ import pytest
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
-from taut.data.readers.nccl_tests import NcclRow, NcclRun, cluster_from_nccltests, latency_assumed, read_nccltests
+from taut.data.readers.nccl_tests import (
+    NcclRow,
+    NcclRun,
+    _median_row,
+    cluster_from_nccltests,
+    latency_assumed,
+    read_nccltests,
+)
 from taut.errors import DataError
 from taut.reports.catalog import cluster_yaml
 
@@ -143,6 +150,18 @@ def test_json_of_a_run_that_ended_early_is_refused(tmp_path: Path) -> None:
     assert read(tmp_path, json.dumps({**early, "out_of_bounds": {"count": 0, "okay": True}})).hosts == FOUR
     with pytest.raises(DataError, match=r"out_of_bounds.okay is false \(3 values\), expected true, as wrong results"):
         read(tmp_path, json.dumps({**early, "out_of_bounds": {"count": 3, "okay": False}}))
+    with pytest.raises(DataError, match=r"out_of_bounds.okay is None"):
+        read(tmp_path, json.dumps({**early, "out_of_bounds": {}}))
+    with pytest.raises(DataError, match=r"bitwise_mismatches.okay is false \(2 values\)"):
+        read(tmp_path, json.dumps({**report(), "bitwise_mismatches": {"count": 2, "okay": False}}))
+
+
+def test_repeats_have_medians_of_bandwidths_and_of_the_times_that_are_known() -> None:
+    """A run whose time is unknown says nothing of latency, and its bandwidth counts like any other."""
+    rows = [replace(READ[0], time_us=time, busbw=busbw) for time, busbw in ((math.inf, 50.0), (8.0, 44.0), (9.0, 40.0))]
+    found = _median_row(rows)
+    assert (found.time_us, found.busbw) == (8.5, 44.0)
+    assert _median_row(rows[:1]).time_us == math.inf
 
 
 def test_times_of_the_host_give_no_latency(tmp_path: Path) -> None:
