@@ -136,7 +136,7 @@ def _inherited(
         if shown[other].seconds >= enough:
             of, given = (free.chunked(one) for one in (other, candidate))
             if dominates_under_an_order(of, given):
-                return replace(shown[other], witness=inherited(other, shown[other].witness), order=None)
+                return replace(shown[other], witness=inherited(candidate, other, shown[other].witness), order=None)
     return None
 
 

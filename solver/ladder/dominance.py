@@ -23,7 +23,8 @@ where they come from.
 Some candidates have prices beyond the figures of (2) and are left out: with AMP's ring, with several copies, with
 uneven batches, and with rings that are branched on by their members.
 
-A witness names the other candidate and holds what proves its bound: ``{"of": {...}, "by": {...}}``.
+A witness says what the other candidate has otherwise, always with its context ranks, and holds what proves its bound:
+``{"of": {...}, "by": {...}}``.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -44,8 +45,8 @@ from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Source
 
-ALONE = {"zero", "sequence_parallel", "cp"}
-"""Fields in which the two candidates differ, beside micro-batch and replicas; without cp it is the same."""
+CHANGED = "zero", "sequence_parallel"
+"""Choices in which the two candidates differ, beside context ranks with micro-batch and replicas."""
 
 
 class PartitionData(NamedTuple):
@@ -187,10 +188,10 @@ def _alike(candidate: Candidate, zero: int, sequence_parallel: bool, cp: int) ->
     return candidate.changed(zero=zero, sequence_parallel=sequence_parallel, **size)
 
 
-def inherited(other: Candidate, witness: dict[str, Any]) -> dict[str, Any]:
-    """The witness of a dominated candidate: the dominating candidate, and the witness of its bound."""
-    of = {"zero": other.zero, "sequence_parallel": other.sequence_parallel, "cp": other.cp}
-    return {"of": of, "by": witness}
+def inherited(candidate: Candidate, other: Candidate, witness: dict[str, Any]) -> dict[str, Any]:
+    """The witness of a dominated candidate: what the dominating one has otherwise, and the witness of its bound."""
+    of = {name: getattr(other, name) for name in CHANGED if getattr(other, name) != getattr(candidate, name)}
+    return {"of": {**of, "cp": other.cp}, "by": witness}
 
 
 def stated(candidate: Candidate, witness: dict[str, Any]) -> tuple[Candidate, dict[str, Any]] | None:
@@ -198,12 +199,14 @@ def stated(candidate: Candidate, witness: dict[str, Any]) -> tuple[Candidate, di
     of, by = witness.get("of"), witness.get("by")
     if witness.keys() != {"of", "by"} or not isinstance(of, dict) or not isinstance(by, dict):
         return None
-    zero, sequence_parallel, cp = (
-        ({"cp": candidate.cp} | of).get(name) for name in ("zero", "sequence_parallel", "cp")
-    )
-    if of.keys() - ALONE or type(zero) is not int or zero not in (0, 1) or type(sequence_parallel) is not bool:
+    own = {name: getattr(candidate, name) for name in (*CHANGED, "cp")}
+    # Documents of before context ranks were told apart state both choices, also those that are the same.
+    if of.keys() != {*CHANGED} and ("cp" not in of or any(of.get(name) == own[name] for name in CHANGED)):
+        return None
+    zero, sequence_parallel, cp = (own | of).values() if not of.keys() - own.keys() else (None, None, None)
+    if type(zero) is not int or zero not in (0, 1) or type(sequence_parallel) is not bool:
         return None
     if candidate.zero > 1 or type(cp) is not int or cp < 1:
         return None
     other = _alike(candidate, zero, sequence_parallel, cp)
-    return None if other is None else (other, by)
+    return None if other in (None, candidate) else (other, by)

@@ -207,7 +207,7 @@ class OrderRefining:
             cases = (chunk_cases(self._problem, one, links) for one in (other, candidate))
             if of_cases(witness) and dominates_in_cases(*cases):
                 bound.lower_bound, bound.source = known.lower_bound, Source.ORDER
-                bound.witness = inherited(other, witness)
+                bound.witness = inherited(candidate, other, witness)
                 if division is not None and not at.shared and bound.lower_bound < self._enough:
                     self._draft(bound, at, replace(self._ladder.chunked(candidate), slower=slower), [division])
                 at.shared = True
@@ -282,7 +282,7 @@ class OrderRefining:
         if not dominates_under_an_order(of, given):
             return False
         bound.lower_bound, bound.source = others[other][0], Source.ORDER
-        bound.witness = inherited(other, others[other][1])
+        bound.witness = inherited(bound.candidate, other, others[other][1])
         return True
 
     def _draft(self, bound: CandidateBound, at: Standing, given: ChunkProblem, divisions: Sequence[Division]) -> None:

@@ -171,7 +171,8 @@ class Refining:
             data, known = data or partition_data(self.ladder, bound.candidate), partition_data(self.ladder, other)
             if data is None or known is None or not dominates_in_division(known, data):
                 continue
-            bound.lower_bound, bound.source, bound.witness = seconds, Source.PARTITION, inherited(other, witness)
+            bound.lower_bound, bound.source = seconds, Source.PARTITION
+            bound.witness = inherited(bound.candidate, other, witness)
             return True
         return False
 

@@ -130,12 +130,12 @@ def test_a_bound_of_all_cases_is_shared() -> None:
     """The bound of the distributed optimizer holds for the plain one, is less than its own, and never the reverse."""
     ladder, plain, lean = pair()
     seconds, witness = _witness(ladder, lean)
-    derived = derived_bound(ladder, plain, "order", inherited(lean, witness))
+    derived = derived_bound(ladder, plain, "order", inherited(plain, lean, witness))
     own, other = _witness(ladder, plain)
     assert derived == pytest.approx(seconds)
     assert seconds < own
-    assert derived_bound(ladder, lean, "order", inherited(plain, other)) == -np.inf
-    assert derived_bound(ladder, plain, "order", inherited(lean, {"classes": witness["classes"][1:]})) == -np.inf
+    assert derived_bound(ladder, lean, "order", inherited(lean, plain, other)) == -np.inf
+    assert derived_bound(ladder, plain, "order", inherited(plain, lean, {"classes": witness["classes"][1:]})) == -np.inf
 
 
 @pytest.mark.parametrize("field", ["hop", "crossings", "ring", "exchange", "fills", "passes", "slow", "number"])

@@ -38,7 +38,7 @@ def test_inherited_bounds_are_valid_on_random_instances() -> None:
                 if not np.isfinite(found.seconds):
                     assert optimum == math.inf
                     continue
-                derived = derived_bound(ladder, choice, "order", inherited(other, found.witness))
+                derived = derived_bound(ladder, choice, "order", inherited(choice, other, found.witness))
                 assert found.seconds <= derived <= optimum * (1 + 1e-9), (seed, choice, other)
                 seen += 1
                 of_contexts += other.cp < choice.cp
@@ -107,6 +107,9 @@ def test_only_what_is_no_harder_dominates() -> None:
         {"of": {"zero": 1, "sequence_parallel": True, "cp": 0}},
         {"of": {"zero": 1, "sequence_parallel": True, "cp": True}},
         {"of": {"zero": 1, "sequence_parallel": True, "tp": 1}},
+        {"of": {"zero": 0, "sequence_parallel": True, "cp": 1}},
+        {"of": {"zero": 1, "sequence_parallel": False, "cp": 1}},
+        {"of": {"cp": 1}},
         {"by": {}},
         {"by": []},
         {"more": 1},
@@ -116,7 +119,7 @@ def test_altered_dominance_is_refused(change: dict[str, Any]) -> None:
     """Another candidate than a dominating one, no proof, or more fields; and the harder one bounds the easier never."""
     ladder, plain, lean = pair()
     easy, hard = (order_bound(chunked(ladder.problem, one, ladder.links)) for one in (lean, plain))
-    witness = inherited(lean, easy.witness)
+    witness = inherited(plain, lean, easy.witness)
     assert derived_bound(ladder, plain, "order", witness) >= easy.seconds
     assert derived_bound(ladder, plain, "order", {**witness, **change}) == -math.inf
-    assert derived_bound(ladder, lean, "order", inherited(plain, hard.witness)) == -math.inf
+    assert derived_bound(ladder, lean, "order", inherited(lean, plain, hard.witness)) == -math.inf

@@ -39,7 +39,7 @@ def test_a_dominating_candidate_bounds_the_other() -> None:
                 found = partition(ladder, other)
                 if not np.isfinite(found.seconds):
                     continue
-                witness = inherited(other, found.witness)
+                witness = inherited(choice, other, found.witness)
                 derived = derived_bound(ladder, choice, "partition", witness)
                 if not dominates_in_division(one, data):
                     other_way += 1
