@@ -71,7 +71,7 @@ def bound(job: Job, folder: Path, tools: dict[str, str]) -> list[str]:
     found = list[str]()
     for rank in range(8):
         variables = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NTASKS": "8"}
-        command = ["bash", folder / "process.sh", "sh", "-c", 'echo "$RANK $LOCAL_RANK"']
+        command = ["bash", str(folder / "process.sh"), "sh", "-c", 'echo "$RANK $LOCAL_RANK"']
         found.append(subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout.strip())
     return found
 
