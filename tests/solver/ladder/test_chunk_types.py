@@ -161,6 +161,16 @@ def test_only_the_same_cases_are_shared(field: str) -> None:
     assert not dominates_in_cases(harder, cases)
 
 
+def test_cases_with_fewer_hops_between_nodes_dominate() -> None:
+    """Fewer hops that take longer are no harder in any case; of different numbers of cases neither dominates."""
+    ladder, _, lean = pair()
+    cases = _cases(ladder, lean)
+    more = [replace(each, crossings=each.crossings + 1) for each in cases]
+    assert dominates_in_cases(cases, more) and not dominates_in_cases(more, cases)
+    longer = [replace(each, crossings=np.append(each.crossings, each.crossings[-1] + 1)) for each in cases]
+    assert not dominates_in_cases(longer, cases) and not dominates_in_cases(cases, longer)
+
+
 def test_a_certificate_with_shared_cases_holds() -> None:
     """A search gives dominated candidates the bound of another one, which is derived again."""
     given, limits = mixed(zero=[0, 1]), Limits(work_limit=4, workers=1)
