@@ -75,7 +75,7 @@ BIASED_WIDTHS, BIASED_HIDDEN = 30, 14
 CHUNKED = 2.5
 """
 Seconds of kernels that take chunks of tokens over those of attention to as many tokens. At 2.5 the published runs of
-Nemotron 3 Nano are predicted at 0.91 (H100) to 1.12 (B200) of their speed and at 1.00 in the mean, at 1 at 0.98 to
+Nemotron 3 Nano are predicted at 0.82 (H100) to 1.12 (B200) of their speed and at 0.99 in the mean, at 1 at 0.88 to
 1.24. It was chosen on these five systems. Mamba-2's kernels are as fast as FlashAttention-2 at 2,048 tokens (arXiv
 2405.21060, section 9.3), of which one token sees 1,024 in the mean: 3.2 or 2 times the tokens of (2) in
 ``taut.data.layers.mixer`` with chunks of 256 tokens and states of 64 or 128 by 64 numbers.
@@ -278,7 +278,8 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates, *, 
         layer.normed_hidden + queries + keys + values + layer.query_hidden + (layer.ffn_matrices - 1) * layer.used_ffn
     )
     widths += sum(each.columns for each in layer.worked if each.split)
-    cast = layer.used_ffn + (layer.query_hidden if rates.casts else 0)
+    apart = rates.casts or (layer.mixer is not None and layer.mixer.convolves_again)
+    cast = layer.used_ffn + (layer.query_hidden if apart else 0)
     split = element * tokens * widths + cast_bytes(tokens * cast, rates)
     if recompute == "none" and not rates.fused_attention and layer.mixer is None and layer.mixes:
         split += (2 * element + 1) * layer.heads * layer.window * tokens
@@ -295,7 +296,8 @@ def widths_of(layer: LayerSpec) -> tuple[int, int, int]:
     if not layer.mixes:
         return 0, 0, 0
     if layer.mixer:
-        return layer.mixer.made + layer.mixer.convolved, 0, layer.query_hidden
+        kept = 0 if layer.mixer.convolves_again else layer.mixer.convolved
+        return layer.mixer.made + kept, 0, layer.query_hidden
     if layer.latent is None:
         made, last = layer.kv_made(1), layer.kv_hidden if layer.kv_matrices == 2 else 0
         return layer.queries(1) + gate, min(layer.kv_hidden, made), made - last if last else 0

@@ -19,7 +19,10 @@ a heads then has a state of :math:`d_k \times d_v` numbers that a token decays, 
     tokens, the bracket with the delta rule alone, rounded to the nearest whole number. A short convolution by itself
     takes 2 k FLOP a channel and is attention to k / 2 tokens, rounded down, one at least;
 (3) a layer keeps for its backward pass the columns made, what the convolution makes of them, and the channels read
-    before and after their norm and gate. Kernels compute states again.
+    before and after their norm and gate. Kernels compute states again. Mamba-2's kernel computes the convolution again
+    too (``MambaSplitConv1dScanCombinedFn`` of state-spaces/mamba saves the columns and the channels before their gate).
+    In Megatron-LM its norm is a kernel of its own (``megatron/core/ssm/mamba_mixer.py``), so that channels are kept
+    before their gate, behind it, and behind the norm as the product takes them.
 
 Mamba-1 (arXiv 2312.00752, section 3.3) has a state of N numbers for each of :math:`a d_v` channels, a decay for each of
 these numbers, and steps of low rank. Its kernel scans the tokens and takes no chunks. It has
@@ -79,6 +82,11 @@ class MixerSpec(GrownSpec):
     def takes_chunks(self) -> bool:
         """Whether its kernels take chunks of tokens."""
         return self.chunk > 0 and not self.scanned and not self.attends
+
+    @property
+    def convolves_again(self) -> bool:
+        """Whether its kernel computes the convolution again in the backward pass, as Mamba-2's, (3)."""
+        return self.takes_chunks and not self.delta_rule and self.convolved > 0
 
     @property
     def reach(self) -> int:

@@ -866,7 +866,7 @@ PARTS: dict[str, Callable[[_File], Iterable[Layer]]] = {
 }
 """Readers of layers by ``model_type``."""
 _UNGATED = ("nemotron_h", "rwkv")
-"""Types whose feed-forward parts have no gate."""
+"""Types whose feed-forward parts have no gate; no layer of theirs has dropout."""
 
 
 def layers_of_parts(values: Mapping[str, Any], where: str, tokens: int) -> dict[str, Any]:
@@ -874,6 +874,7 @@ def layers_of_parts(values: Mapping[str, Any], where: str, tokens: int) -> dict[
     family, file = str(values["model_type"]), _File(values, where, tokens)
     hidden = file.number("hidden_size", "d_model", "embedding_dim")
     base = {"hidden": hidden, "seq": tokens, "gated_mlp": family not in _UNGATED}
+    base |= {} if base["gated_mlp"] else {"dropout": False}
     found: list[Layer] = []
     kinds: dict[str, Layer] = {}
     for layer in PARTS[family](file):

@@ -88,6 +88,20 @@ def test_what_latent_attention_keeps_by_hand() -> None:
     assert routed_kept(given, "none", 10, rates) == Kept(6880, 12_400, 0)
 
 
+@pytest.mark.parametrize(("precision", "taken"), [("bf16", 2), ("fp8", 1)])
+def test_what_mamba_2_keeps_by_hand(precision: Precision, taken: int) -> None:
+    """Columns, and channels before and behind their gate and behind the norm; its kernel convolves again."""
+    mixer = {"key_dim": 128, "value_dim": 64, "made": 10304, "convolved": 6144, "taps": 4, "chunk": 128}
+    sizes = {"hidden": 2688, "heads": 64, "only": "attention", "dropout": False, "gated_mlp": False}
+    given, rates = layer(**sizes, mixer=mixer), rates_of(DEVICE, precision, None, fp8_inputs=True)
+    # Nemotron 3 Nano's 64 heads of 64 channels: (10304 + 2 x 4096) x 2 bytes, and 4096 as the product takes them.
+    columns = 10 * (10304 + 2 * 4096) * 2
+    assert routed_kept(given, "none", 10, rates) == Kept(10 * 2688 * (2 + taken), columns + 10 * 4096 * taken, 0)
+    # The delta rule's kernel takes what is convolved; no copy of its output stays beside the product's but in fp8.
+    given = layer(**sizes, mixer={**mixer, "delta_rule": True})
+    assert routed_kept(given, "none", 10, rates).split == columns + 10 * (6144 * 2 + 4096 * (precision == "fp8"))
+
+
 def test_experts_read_their_weights_once_each() -> None:
     """Few tokens take as long as reading the weights of the experts that they chose, and many as their FLOP."""
     times = {"product": 1.0, "sustained": 0.0, "output": 0.0, "inputs": 1.0, "launch": 1e-6}

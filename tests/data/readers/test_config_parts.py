@@ -165,9 +165,11 @@ def test_parameters_are_those_that_were_published(tmp_path: Path, name: str, bil
 
 
 def test_layers_are_those_of_the_pattern(tmp_path: Path) -> None:
-    """Nemotron 3 Nano has 23 layers of Mamba-2, 23 of experts and 6 of attention, each alone."""
-    found = [layer.kind for layer in read(tmp_path, NEMOTRON3).blocks]
+    """Nemotron 3 Nano has 23 layers of Mamba-2, 23 of experts and 6 of attention, each alone and without dropout."""
+    blocks = read(tmp_path, NEMOTRON3).blocks
+    found = [layer.kind for layer in blocks]
     assert [found.count(kind) for kind in ("mamba", "experts", "attention")] == [23, 23, 6]
+    assert not any(layer.masks for layer in blocks)
 
 
 def test_stacks_of_layers_that_run_again_have_weights_once(tmp_path: Path) -> None:
