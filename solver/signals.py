@@ -13,7 +13,9 @@ third   ends the command, and drops what was found
 
 Work that runs in ``cut_short`` also ends ``GRACE_S`` after the first signal: an alarm raises ``KeyboardInterrupt`` in
 it, whatever it does (compile a loop, solve a linear program, wait for threads). ``cut_short`` takes this exception,
-and what stands behind the block goes on with the best plan and the bounds so far.
+and what stands behind the block goes on with the best plan and the bounds so far. Calls of LLVM end first: of an object
+that is handed over there, an exception would leave two owners, who both free it. So do numba's registers of types,
+which are filled once for each process.
 """
 
 import signal
@@ -25,6 +27,8 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE_S, AGAIN_S = 1.5, 0.5
 """Seconds after a signal in which work may end by itself, and then between two alarms, one for each block of work."""
+SOON_S = 0.02
+"""Seconds between two looks whether a call that has to end has ended; those of LLVM take some tenths mostly."""
 MOST_SIGNALS = 3
 """The signal that ends a command in any case."""
 _open: list[threading.Event] = []
@@ -63,12 +67,14 @@ def listening(asked: threading.Event, ends: Callable[[], bool]) -> Iterator[None
         global _heard
         _heard += 1
         again = was_interrupted()
-        if _heard >= MOST_SIGNALS or ((again if _cuts else ends()) and not (again and _kept.is_set() and not _cuts)):
+        ending = (again if _cuts else ends()) and not (again and _kept.is_set() and not _cuts)
+        is_late = bool(_cuts) and _has_to_end(frame)
+        if _heard >= MOST_SIGNALS or (ending and not is_late):
             raise KeyboardInterrupt
         for each in _open:
             each.set()
         if _cuts:
-            _set_alarm()
+            _set_alarm(SOON_S if ending else GRACE_S)
 
     before = {number: signal.signal(number, ask) for number in SIGNALS}
     _open.append(asked)
@@ -99,8 +105,18 @@ def interruptible_command() -> Iterator[None]:
         yield
 
 
-def _set_alarm() -> None:
-    signal.setitimer(signal.ITIMER_REAL, GRACE_S, AGAIN_S)
+def _set_alarm(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+
+
+def _has_to_end(frame: FrameType | None) -> bool:
+    """Whether a frame is in a call of LLVM, or where numba fills its registers of types."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith("llvmlite") or (module.startswith("numba.") and frame.f_code.co_name == "refresh"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager
@@ -114,13 +130,15 @@ def cut_short() -> Iterator[None]:
 
     def cut(number: int, frame: FrameType | None) -> None:
         nonlocal was_cut
-        if _cuts:
+        if _cuts and _has_to_end(frame):
+            _set_alarm(SOON_S)
+        elif _cuts:
             was_cut = True
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, cut)
     if was_interrupted() and not _cuts:
-        _set_alarm()
+        _set_alarm(GRACE_S)
     _cuts += 1
     try:
         yield

@@ -209,8 +209,7 @@ def vschedules(
     check_plot(plot)
     if plot is not None and only == "grid":
         raise FieldError("plot", str(plot), "there is no picture of the grid, expected --only frontier, or none")
-    del quiet  # Of the line that says that work goes on, which no command prints itself.
-    found = reproduce_vschedules(only=only)
+    found = reproduce_vschedules(only=only, told=None if quiet else lambda words: typer.echo(words, err=True))
     if plot is not None:
         from taut.papers.vschedules import SIZE, plot_memory_frontier
 

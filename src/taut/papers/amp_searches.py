@@ -18,6 +18,7 @@ profile and its transfers in 32 bits (``taut.papers.amp``); latencies of links.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from time import perf_counter
@@ -33,10 +34,22 @@ from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.papers.amp import SETTINGS, AmpExperiment
-from taut.papers.compared import Asked, Compared, legend, posed, rows_of, times, with_bound
+from taut.papers.compared import (
+    Asked,
+    Compared,
+    go_on,
+    legend,
+    outcomes,
+    posed,
+    rows_of,
+    rows_so_far,
+    times,
+    with_bound,
+)
 from taut.solver.methods.baselines import amp_trials, configuration, dominoes, plain_candidates
 from taut.solver.methods.named import method_of
 from taut.solver.result import Incumbent, Limits
+from taut.solver.signals import was_interrupted
 from taut.solver.simple_plans import even_strategy, priced, simple_plan
 from taut.words import text_table
 
@@ -208,9 +221,11 @@ def reproduce_amp_searches(
         raise FieldError("setting", setting, f"expected {one_of(setting, SETTINGS)}")
     names = {name: name for name in ([setting] if setting else SETTINGS)}
     rows = rows_of(names, lambda name, limits: _row(name, limits, profile), len(BASELINES) + 2, limits, asked)
-    if setting or len(rows) < len(names):
+    if setting or len(rows) < len(names) or was_interrupted():
         return Table(rows, has_profile=profile is not None)
-    return Table(rows, search_seconds(), split_gains(_problem("het_model", profile)), profile is not None)
+    seconds = rows_so_far(SIDES, search_seconds)
+    gains = rows_so_far(["het_model"], lambda name: split_gains(_problem(name, profile)))
+    return Table(rows, seconds, gains[0] if gains else (), profile is not None)
 
 
 def _problem(name: str, profile: Path | None = None, cluster: ClusterSpec | None = None) -> PlanningProblem:
@@ -225,7 +240,7 @@ def _problem(name: str, profile: Path | None = None, cluster: ClusterSpec | None
 
 def _row(name: str, limits: Limits, profile: Path | None) -> Row:
     problem = _problem(name, profile)
-    found = {each: method_of(each)(problem, limits, None) for each in BASELINES}
+    found = outcomes({each: partial(method_of(each), problem, limits, None) for each in BASELINES})
     amp, walked = found["amp"].incumbent, dominoes(problem, limits).incumbent
     return Row(
         setting=name,
@@ -270,16 +285,15 @@ def _with_ends(problem: PlanningProblem, plan: Incumbent, ends: Ints) -> float |
     return None if changed is None else changed.seconds
 
 
-def search_seconds() -> tuple[tuple[int, float], ...]:
+def search_seconds(side: int) -> tuple[int, float]:
     """Seconds of AMP's method on n nodes of n GPUs, (n, seconds)."""
-    cluster, found = load_cluster(SETTINGS["homogeneous"].cluster), []
-    for side in SIDES:
-        nodes = [cluster.nodes[0].model_copy(update={"count": side, "gpus_per_node": side})]
-        problem = _problem("homogeneous", cluster=cluster.model_copy(update={"nodes": nodes}))
-        begun = perf_counter()
-        method_of("amp")(problem, Limits(), None)
-        found.append((side, perf_counter() - begun))
-    return tuple(found)
+    cluster = load_cluster(SETTINGS["homogeneous"].cluster)
+    nodes = [cluster.nodes[0].model_copy(update={"count": side, "gpus_per_node": side})]
+    problem = _problem("homogeneous", cluster=cluster.model_copy(update={"nodes": nodes}))
+    begun = perf_counter()
+    method_of("amp")(problem, Limits(), None)
+    go_on()
+    return side, perf_counter() - begun
 
 
 RATIOS = (1.0, 2.0, 3.0, 4.0)

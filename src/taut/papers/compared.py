@@ -23,25 +23,50 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
-def rows_until_interrupted(
-    items: Sequence[Item], make: Callable[[Item], Made], told: Callable[[str], None] | None = None
-) -> tuple[Made, ...]:
-    """A row for each item, or those that were done when a signal came; without any, a ``NothingFoundError``."""
+def rows_so_far(items: Iterable[Item], make: Callable[[Item], Made]) -> tuple[Made, ...]:
+    """A row for each item, or those that were done when a signal came."""
     rows = list[Made]()
     try:
         with cut_short():
-            for number, item in enumerate(items, start=1):
+            for item in items:
                 if was_interrupted():
                     break
-                if told is not None:
-                    told(f"setting {number} of {len(items)}")
                 rows.append(make(item))
     except TautError:
         if not was_interrupted():
             raise
+    return tuple(rows)
+
+
+def rows_until_interrupted(
+    items: Sequence[Item], make: Callable[[Item], Made], told: Callable[[str], None] | None = None
+) -> tuple[Made, ...]:
+    """The rows so far of settings, each of which is told of; without any, a ``NothingFoundError``."""
+
+    def made(numbered: tuple[int, Item]) -> Made:
+        if told is not None:
+            told(f"setting {numbered[0]} of {len(items)}")
+        return make(numbered[1])
+
+    rows = rows_so_far(enumerate(items, start=1), made)
     if not rows:
         raise NothingFoundError("interrupted before the first setting was done")
-    return tuple(rows)
+    return rows
+
+
+def go_on() -> None:
+    """Give a row up, with a ``NothingFoundError``, where a signal came: its methods would not have been tried alike."""
+    if was_interrupted():
+        raise NothingFoundError("interrupted before the row was done")
+
+
+def outcomes(methods: Mapping[str, Callable[[], Outcome]]) -> dict[str, Outcome]:
+    """What every method finds; none is begun after a signal."""
+    found = {}
+    for name, method in methods.items():
+        go_on()
+        found[name] = method()
+    return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -216,6 +241,7 @@ def legend(marked: Iterable[object]) -> list[str]:
 
 def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: Limits) -> Figures:
     """Outcomes of methods beside the branch and bound, named ``taut``, under these limits, and its lower bound."""
+    go_on()
     begun = perf_counter()
     proven = search(problem, limits)
     wall = perf_counter() - begun
@@ -232,9 +258,11 @@ def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: L
 
 def plan_or_none(model: ModelInput, cluster: ClusterInput, **options: Any) -> Plan | None:
     """What ``taut.plan`` finds, or None where nothing fits or nothing is found in the time."""
+    go_on()
     try:
         return plan(model, cluster, **options)
     except (InfeasibleError, NothingFoundError):
+        go_on()
         return None
 
 

@@ -42,7 +42,7 @@ from taut.data.device import DeviceSpec
 from taut.data.units import TERA
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import CUT_OFF, Asked, is_cut_off, legend, posed, rows_of
+from taut.papers.compared import CUT_OFF, Asked, go_on, is_cut_off, legend, posed, rows_of, rows_so_far
 from taut.solver.certificate.document import communication_gap
 from taut.solver.certificate.write import paid
 from taut.solver.methods.baselines import arranged, hethub, plain_candidates, quickest
@@ -232,16 +232,18 @@ def _share(share: float | None) -> str:
 def reproduce_hethub(limits: Limits | None = None, **asked: Unpack[Asked]) -> Table:
     """Price every setting that is asked for, within ``limits`` of each search."""
     rows = rows_of({setting.name: setting for setting in SETTINGS}, _row, 2, limits, asked)
-    return Table(rows, None if len(rows) < len(SETTINGS) else small_tokens())
+    small = rows_so_far([SMALL] if len(rows) == len(SETTINGS) else (), small_tokens)
+    return Table(rows, small[0] if small else None)
 
 
-def small_tokens() -> tuple[float, float] | None:
+def small_tokens(setting: Setting) -> tuple[float, float] | None:
     """Tokens a second of a device of Llama 2 7B by (2), and of A alone; None where one of them fits no memory."""
-    devices = _devices(SMALL)
-    mixed = _problem(_mixed(SMALL, devices), SMALL.global_batch, SMALL.stages, SMALL_MODEL)
-    alone = _problem(_cluster(devices[1], SMALL.num_nodes), SMALL.global_batch, SMALL_STAGES, SMALL_MODEL)
+    devices = _devices(setting)
+    mixed = _problem(_mixed(setting, devices), setting.global_batch, setting.stages, SMALL_MODEL)
+    alone = _problem(_cluster(devices[1], setting.num_nodes), setting.global_batch, SMALL_STAGES, SMALL_MODEL)
     one, other = hethub(mixed, Limits()).incumbent, quickest_even(alone)
-    tokens = SEQ * SMALL.global_batch / (GPUS * SMALL.num_nodes)
+    go_on()
+    tokens = SEQ * setting.global_batch / (GPUS * setting.num_nodes)
     return None if one is None or other is None else (tokens / one.seconds, tokens / other.seconds)
 
 

@@ -20,6 +20,7 @@ that were measured are not published: here a pair of nodes reaches :math:`\min(1
 rate, drawn by a seed.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -31,7 +32,7 @@ from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import Asked, Compared, legend, posed, rows_of, times, with_bound
+from taut.papers.compared import Asked, Compared, go_on, legend, outcomes, posed, rows_of, times, with_bound
 from taut.solver.bounds.simulated import simulated_seconds
 from taut.solver.methods.baselines import amp_strategies, configurations, plain_candidates, tried
 from taut.solver.methods.named import Outcome, method_of
@@ -231,13 +232,14 @@ def _row(setting: Setting, limits: Limits, *, seed: int, whole_step: bool) -> Ro
     ranked = sorted(amp_strategies(nominal), key=lambda each: each.cost)
     runs = (priced(problem, each.strategy, each.devices) for each in ranked)
     plain = plain_candidates(problem)
-    found = {
-        "megatron": _by_hand(problem, limits),
-        "varuna": method_of("varuna")(problem, limits, None),
-        "amp": tried("amp", runs, len(ranked), limits, enough=lambda plan: True),
-        "ppt-l": tried("ppt-l", (simple_plan(problem, each) for each in plain), len(plain), limits),
-        "pipette": method_of("pipette")(problem, limits, None),
+    methods: dict[str, Callable[[], Outcome]] = {
+        "megatron": lambda: _by_hand(problem, limits),
+        "varuna": lambda: method_of("varuna")(problem, limits, None),
+        "amp": lambda: tried("amp", runs, len(ranked), limits, enough=lambda plan: True),
+        "ppt-l": lambda: tried("ppt-l", (simple_plan(problem, each) for each in plain), len(plain), limits),
+        "pipette": lambda: method_of("pipette")(problem, limits, None),
     }
+    found = outcomes(methods)
     errors = _latency_errors(problem.priced_by("pipette"), nominal)
     return Row(
         setting=setting,
@@ -257,6 +259,7 @@ def _latency_errors(problem: PlanningProblem, nominal: PlanningProblem) -> Float
     """Errors of AMP's model and of Pipette's against the simulated step of every plan of (1), (plans, 2)."""
     rows = []
     for (*_, micro_batch), group in configurations(plain_candidates(problem)):
+        go_on()
         plan = simple_plan(problem, group[0]) if micro_batch <= LARGEST_MICRO_BATCH else None
         if plan is not None:
             simulated = simulated_seconds(problem, plan.strategy, plan.devices)

@@ -27,8 +27,9 @@ memory (author response), without p, m, f, b and w.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.stages import Stages
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.papers.compared import posed
+from taut.papers.compared import posed, rows_so_far, rows_until_interrupted
 from taut.schedules.portfolio import build_kind
 from taut.solver.certificate.write import predicted
 from taut.solver.result import Incumbent, Limits, relative_gap
@@ -93,15 +94,9 @@ class Point:
 
 
 def memory_frontier() -> tuple[Point, ...]:
-    """Schedules of every ratio and every pipeline."""
-    return tuple(point for ratio in RATIOS for stages in STAGES for point in _points(stages, ratio))
-
-
-def _points(stages: int, ratio: tuple[float, float, float]) -> Iterator[Point]:
-    for name, kind in KINDS.items():
-        yield _point(stages, ratio, name, kind, math.inf)
-    for limit in LIMITS:
-        yield _point(stages, ratio, ADAPTIVE, "blocks", limit)
+    """Schedules of every ratio and every pipeline, those before a signal."""
+    kinds = [*((name, kind, math.inf) for name, kind in KINDS.items()), *((ADAPTIVE, "blocks", x) for x in LIMITS)]
+    return rows_so_far(product(RATIOS, STAGES, kinds), lambda of: _point(of[1], of[0], *of[2]))
 
 
 def _point(stages: int, ratio: tuple[float, float, float], name: str, kind: str, limit: float) -> Point:
@@ -286,11 +281,12 @@ def _said(best: Best | None) -> tuple[str, str]:
 PARTS = ("grid", "frontier")
 
 
-def reproduce_vschedules(gap: float = 0.0, only: str | None = None) -> Table:
+def reproduce_vschedules(gap: float = 0.0, only: str | None = None, told: Callable[[str], None] | None = None) -> Table:
     """Price every method, or one of ``PARTS`` alone; the search for free stages stops at a gap that is good enough."""
     if only not in (None, *PARTS):
         raise FieldError("only", str(only), f"expected {one_of(str(only), PARTS)}")
-    rows = () if only == "frontier" else tuple(_row(method, Limits(workers=1, gap=gap)) for method in METHODS)
+    methods, limits = () if only == "frontier" else METHODS, Limits(workers=1, gap=gap)
+    rows = rows_until_interrupted(methods, lambda method: _row(method, limits), told) if methods else ()
     return Table(rows, () if only == "grid" else memory_frontier())
 
 

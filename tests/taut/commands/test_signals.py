@@ -2,17 +2,20 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
 import taut
 from taut.commands import app
 from taut.errors import NothingFoundError
-from taut.papers.compared import SharedTime, rows_until_interrupted
+from taut.papers.compared import SharedTime, outcomes, plan_or_none, rows_so_far, rows_until_interrupted
 from taut.solver import signals
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.result import CandidateBound, Limits
@@ -203,6 +206,43 @@ def test_work_is_cut_short_after_one_signal(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("a fault")
 
 
+@pytest.mark.parametrize("signals_sent", [1, 2])
+def test_calls_of_llvm_end_before_they_are_cut_short(signals_sent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hand objects over, which an exception would leave with two owners; what calls them is cut right after."""
+    monkeypatch.setattr(signals, "GRACE_S", 0.05)
+    names: dict[str, Any] = {"__name__": "llvmlite.binding", "send": send, "time": time, "done": []}
+    exec("def call(number):\n for _ in range(number): send(2)\n time.sleep(0.3)\n done.append('call')", names)
+    began = time.monotonic()
+    with interruptible_command(), interrupt_requested(), cut_short():
+        names["call"](signals_sent)
+        time.sleep(30)
+        names["done"].append("more")
+    assert names["done"] == ["call"] and time.monotonic() - began < 10
+
+
+def test_a_row_of_several_methods_is_given_up_with_the_first_that_is_cut() -> None:
+    """Of plans of methods that had no time alike, none is shown; what was done before is."""
+    began: list[str] = []
+
+    def method(name: str) -> Any:
+        began.append(name)
+        if name == "second":
+            send(signal.SIGTERM)
+        return name
+
+    def row(names: tuple[str, ...]) -> dict[str, Any]:
+        with interrupt_requested():
+            return outcomes({name: partial(method, name) for name in names})
+
+    with interruptible_command():
+        assert rows_so_far([("first",), ("second", "third")], row) == ({"first": "first"},)
+    assert began == ["first", "second"]
+    with interruptible_command(), interrupt_requested():
+        send(signal.SIGTERM)
+        with pytest.raises(NothingFoundError):
+            plan_or_none("gpt2-345m", "dgx-a100", global_batch=32)
+
+
 @pytest.mark.proof
 def test_a_search_that_is_cut_short_keeps_plan_and_valid_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two signals in every refinement in turn: the document holds, and its bound is below the optimum."""
@@ -232,3 +272,21 @@ def test_a_search_that_is_cut_short_keeps_plan_and_valid_bounds(monkeypatch: pyt
         assert found.lower_bound_s is not None and found.lower_bound_s <= best.step_time_s * (1 + 1e-9)
         assert found.verify().holds
     assert cut >= 2
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("paper", ["vschedules", "vtrain --only table-3"])
+def test_a_signal_ends_a_reproduction_with_its_rows(paper: str) -> None:
+    """Of many searches the later ones do not begin; the rows that are done are printed."""
+    command = [sys.executable, "-m", "taut", "reproduce", *paper.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
+        assert ran.stderr is not None and ran.stdout is not None
+        seen = ""
+        while not seen.startswith(("setting 2", "2 of")):
+            seen = ran.stderr.readline()
+        ran.send_signal(signal.SIGTERM)
+        rest = threading.Thread(target=ran.stderr.read)
+        rest.start()
+        assert ran.stdout.read().count("\n") > 5
+        assert ran.wait(60) == 0
+        rest.join()

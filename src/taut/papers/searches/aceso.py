@@ -47,7 +47,7 @@ from taut.papers.aceso.operators import (
 )
 from taut.papers.aceso.search import best_plan
 from taut.papers.aceso.stage_table import recomputed_by_rule
-from taut.papers.compared import OurPrices, command_of, gap_cell, legend, plan_or_none
+from taut.papers.compared import OurPrices, command_of, gap_cell, legend, plan_or_none, rows_so_far
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
 from taut.solver.result import OPTIMALITY_GAP, relative_gap
@@ -316,14 +316,14 @@ def reproduce_aceso(
     table = table_of_plans(folder)
     if table is None:
         raise DataError(f"{folder}: no file {PLANS}")
-    rows = []
-    for plans in _settings(read_operator_plans(table)):
-        name = name_of(plans[0].gpu, _model(plans[0]))
-        if only.lower() in name.lower():
-            if told is not None:
-                told(name)
-            rows.append(_row(folder, plans, time_limit))
-    return AcesoTable(tuple(rows))
+    named = {name_of(each[0].gpu, _model(each[0])): each for each in _settings(read_operator_plans(table))}
+
+    def made(name: str) -> AcesoRow:
+        if told is not None:
+            told(name)
+        return _row(folder, named[name], time_limit)
+
+    return AcesoTable(rows_so_far([name for name in named if only.lower() in name.lower()], made))
 
 
 def _settings(plans: list[OperatorPlan]) -> Iterator[list[OperatorPlan]]:

@@ -30,7 +30,7 @@ from taut.data.readers.galvatron.profile import (
 )
 from taut.data.units import GIGABIT
 from taut.errors import DataError
-from taut.papers.compared import OurPrices, command_of, gap_cell, legend, plan_or_none
+from taut.papers.compared import OurPrices, command_of, gap_cell, legend, plan_or_none, rows_so_far
 from taut.papers.galvatron import RESERVED, GalvatronProblem, Setting, best_galvatron_plan, price
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
@@ -125,15 +125,15 @@ def reproduce_galvatron(
     folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
 ) -> GalvatronTable:
     """Price all plans of a folder with ``only`` in their names; ``time_limit``: of both searches at taut's prices."""
-    rows = []
-    for path in galvatron_plans(folder):
-        given = read_galvatron_plan(path)
-        name = f"Galvatron {given.model}"
-        if only.lower() in name.lower():
-            if told is not None:
-                told(name)
-            rows.append(_row(path, given, time_limit))
-    return GalvatronTable(tuple(rows))
+    every = ((path, read_galvatron_plan(path)) for path in galvatron_plans(folder))
+    chosen = (each for each in every if only.lower() in f"Galvatron {each[1].model}".lower())
+
+    def made(of: tuple[Path, GalvatronPlan]) -> GalvatronRow:
+        if told is not None:
+            told(f"Galvatron {of[1].model}")
+        return _row(*of, time_limit)
+
+    return GalvatronTable(rows_so_far(chosen, made))
 
 
 def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:

@@ -18,8 +18,17 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from taut.data.cluster import ClusterSpec
-from taut.errors import DataError
-from taut.papers.compared import CUT_OFF, SharedTime, command_of, gap_cell, is_cut_off, legend, plan_or_none
+from taut.errors import DataError, NothingFoundError
+from taut.papers.compared import (
+    CUT_OFF,
+    SharedTime,
+    command_of,
+    gap_cell,
+    is_cut_off,
+    legend,
+    plan_or_none,
+    rows_so_far,
+)
 from taut.papers.searches.aceso import PLANS as ACESO
 from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
 from taut.papers.searches.galvatron import PLANS as GALVATRON
@@ -41,6 +50,7 @@ from taut.papers.searches.published_plans import (
 )
 from taut.planning.plan import Plan
 from taut.solver.result import Limits
+from taut.solver.signals import was_interrupted
 from taut.words import text_table
 
 TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
@@ -147,23 +157,31 @@ def reproduce_searches(
     """Price the published plans of a folder, ``only`` by name; each search within ``time_limit``, all ``within``."""
     if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
         raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")
-    priced, rows = _priced_sources(folder, only, told), []
+    priced = _priced_sources(folder, only, told)
     every = [*published_plans(folder), *(sailor_runs(folder, only) if RUNS in priced else ())]
     chosen = [each for each in every if only.lower() in f"{each.who} {each.model} on {each.gpus} GPUs".lower()]
     others = {ACESO: ACESO in priced, GALVATRON: bool(galvatron_plans(folder))}
     searches = 2 * (len(chosen) + sum(others.values()))
     shared = SharedTime(limits=Limits(time_limit=time_limit), within=within, searches=searches)
-    for given in chosen:
+
+    def made(given: PublishedPlan) -> Row:
         if told is not None:
             told(f"{given.who}: {given.model} on {given.gpus} GPUs")
-        rows.append(_row(given, shared.of_next(2).time_limit))
+        return _row(given, shared.of_next(2).time_limit)
+
+    rows = rows_so_far(chosen, made)
 
     def options() -> _Options:
         return {"time_limit": shared.of_next(2).time_limit or 0.0, "only": only, "told": told}
 
-    aceso = reproduce_aceso(folder, **options()) if others[ACESO] and not shared.is_over else None
-    galvatron = reproduce_galvatron(folder, **options()) if others[GALVATRON] and not shared.is_over else None
-    return Table(tuple(rows), aceso, galvatron)
+    def over() -> bool:
+        return shared.is_over or was_interrupted()
+
+    aceso = reproduce_aceso(folder, **options()) if others[ACESO] and not over() else None
+    galvatron = reproduce_galvatron(folder, **options()) if others[GALVATRON] and not over() else None
+    if was_interrupted() and not (rows or (aceso and aceso.rows) or (galvatron and galvatron.rows)):
+        raise NothingFoundError("interrupted before the first plan was done")
+    return Table(rows, aceso, galvatron)
 
 
 def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None) -> list[str]:

@@ -26,6 +26,7 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -36,9 +37,9 @@ from taut.data.arrays import Floats
 from taut.data.jobs import JobSpec, JobTrace
 from taut.data.load import load_cluster
 from taut.data.suggest import one_of
-from taut.errors import DataError, FieldError
+from taut.errors import DataError, FieldError, NothingFoundError
 from taut.formulations.jobs.problem import Objective
-from taut.papers.compared import gap_cell, legend
+from taut.papers.compared import gap_cell, legend, rows_so_far
 from taut.sharing.instance import Instance, instance
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.solve import solve_jobs
@@ -245,14 +246,18 @@ def reproduce_vtrain_jobs(
     asked = [(study, number) for study in chosen for number in range(len(study.jobs[:traces]))]
     # Traces of all studies in turn, so that each has some when the time is over.
     asked.sort(key=lambda each: each[1])
-    rows, began = list[Row](), perf_counter()
-    for study, number in asked:
+    began = perf_counter()
+
+    def made(of: tuple[int, tuple[Study, int]]) -> Row:
+        done, (study, number) = of
         taken = perf_counter() - began
-        if rows and taken > within:
-            break
-        say = partial(_told, told, f"{study.name}, trace {number}: {len(rows)} of {len(asked)} done in {taken:.0f} s")
-        rows.append(_row(study, number, rates, points, time_limit, say))
-    return Table(tuple(rows), {study.name: sum(each is study for each, _ in asked) for study in chosen})
+        say = partial(_told, told, f"{study.name}, trace {number}: {done} of {len(asked)} done in {taken:.0f} s")
+        return _row(study, number, rates, points, time_limit, say)
+
+    rows = rows_so_far(takewhile(lambda of: not of[0] or perf_counter() - began <= within, enumerate(asked)), made)
+    if not rows:
+        raise NothingFoundError("interrupted before the first trace was done")
+    return Table(rows, {study.name: sum(each is study for each, _ in asked) for study in chosen})
 
 
 def _told(told: Told | None, where: str, doing: str) -> None:

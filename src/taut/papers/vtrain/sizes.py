@@ -15,13 +15,16 @@ numbers.
 import math
 import warnings
 from dataclasses import dataclass
+from itertools import count
 
 from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
+from taut.papers.compared import go_on, rows_so_far
 from taut.papers.vtrain.plans import PADDED_VOCABULARY, PEAK_FLOPS, VTRAIN, Priced, priced
 from taut.papers.vtrain.space import GAP, REQUEST
 from taut.papers.vtrain.step import SEQ, Plan, Shape, step_seconds
 from taut.planning.request import PlanRequest
 from taut.planning.solve import plan
+from taut.sweeping.sweep import Told
 
 ALPHA, BETA, TOKENS_A_PARAMETER = 0.089, 1.875, 20.0
 GPUS, BUDGET_DAYS, GLOBAL_BATCH = 3360, 30, 840
@@ -111,13 +114,18 @@ def chinchilla() -> tuple[float, float]:
     return ALPHA * root / 1e9, BETA * root / 1e9
 
 
-def table_three(scalar: float, *, work_limit: int = WORK) -> list[Row]:
-    """All rows of table III; the search of each best plan has a limit of work."""
+def table_three(scalar: float, *, work_limit: int = WORK, progress: Told | None = None) -> list[Row]:
+    """Rows of table III until a signal; the search of each best plan has a limit of work."""
     ours = priced(VTRAIN, [(row.shape, row.plan) for row in TABLE], GLOBAL_BATCH)
-    return [
-        Row(row, step_seconds(row.shape, row.plan, GLOBAL_BATCH, scalar), found, best_plan(row.shape, work_limit))
-        for row, found in zip(TABLE, ours, strict=True)
-    ]
+
+    def made(of: tuple[int, Published, Priced]) -> Row:
+        if progress is not None:
+            progress(of[0], len(TABLE), None)
+        row, found = of[1:]
+        by_rules = step_seconds(row.shape, row.plan, GLOBAL_BATCH, scalar)
+        return Row(row, by_rules, found, best_plan(row.shape, work_limit))
+
+    return list(rows_so_far(zip(count(), TABLE, ours), made))
 
 
 def largest(rows: list[Row], *, days: float = BUDGET_DAYS) -> Row | None:
@@ -144,6 +152,7 @@ def best_plan(shape: Shape, work_limit: int) -> Best | None:
             warnings.simplefilter("ignore", ExtrapolationWarning)
             found = plan(PlanRequest(**asked, workers=1))
     except (InfeasibleError, NothingFoundError):
+        go_on()
         return None
     chosen = found.strategy
     return Best((chosen.tp, chosen.dp, chosen.pp), found.step_time_s, found.lower_bound_s or 0.0)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from taut.papers.compared import rows_so_far
 from taut.papers.vtrain.plans import BLOOM, GLOBAL_BATCH, MEMORY, MT_NLG, STACK, Priced, gpus, priced
 from taut.papers.vtrain.step import NODE_SIZE, Plan, step_seconds
 from taut.planning.request import PlanRequest
@@ -99,17 +100,18 @@ def front(found: Sequence[Point]) -> list[Point]:
 
 
 def best_plans(*, work_limit: int = WORK, jobs: int | None = None, progress: Told | None = None) -> list[Best]:
-    """The best plan for every number of GPUs, (2), searched on processes of this machine."""
+    """The best plan for every number of GPUs, (2), until a signal, searched on processes of this machine."""
     counts = sorted({gpus(plan) for plan in PLANS if gpus(plan) % NODE_SIZE == 0})
-    found: list[Best] = []
     with local_executor(jobs or cores()) as pool:
         # The largest have the most candidates: begun first, none of them runs alone at the end.
         futures = {count: pool.submit(best_plan, count, work_limit) for count in reversed(counts)}
-        for count in counts:
-            found.append(futures[count].result())
+
+        def made(count: int) -> Best:
             if progress is not None:
-                progress(len(found), len(counts), None)
-    return found
+                progress(count, len(counts), None)
+            return futures[counts[count]].result()
+
+        return list(rows_so_far(range(len(counts)), made))
 
 
 def best_plan(devices: int, work_limit: int) -> Best:

@@ -27,6 +27,7 @@ from taut.papers.vtrain.plans import GLOBAL_BATCH, MT_NLG, PEAK_FLOPS, TABLE, gp
 from taut.papers.vtrain.space import TENSOR
 from taut.papers.vtrain.step import Plan, Shape, step_seconds
 from taut.plots.plan import SHADES
+from taut.solver.signals import was_interrupted
 from taut.sweeping.sweep import Told
 from taut.words import percent, text_table
 
@@ -199,10 +200,11 @@ def reproduce_vtrain(
     scalar = plans.fitted(plans.TABLE)
     wanted = PARTS if only is None else (only,)
     one = plans.table_one(price) if "table-1" in wanted else []
-    three = sizes.table_three(scalar, work_limit=work_limit or sizes.WORK) if "table-3" in wanted else []
+    work = work_limit or sizes.WORK
+    three = sizes.table_three(scalar, work_limit=work, progress=progress) if "table-3" in wanted else []
     nine = validate(data, scalar) if data is not None and "figure-9" in wanted else None
     figure = None
-    if "figure-10" in wanted:
+    if "figure-10" in wanted and not (three and was_interrupted()):
         points, work = space.points(scalar), work_limit or space.WORK
         best = space.best_plans(work_limit=work, jobs=jobs, progress=progress)
         figure = Space(points=tuple(points), front=tuple(space.front(points)), best=tuple(best))
