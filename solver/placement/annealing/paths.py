@@ -98,48 +98,23 @@ class Reductions(NamedTuple):
     """
     Reductions of the leading stages that the step may wait for, (6).
 
-    ``stages``: stage of every reduction, (reductions,); ``gradients``: bytes, (reductions,); ``slack``: seconds that
-    the stage ends before stage 0, (reductions,); ``tied``: bytes of a tied embedding that first and last stage
-    exchange, (7).
+    ``gradients``: bytes, (stages, most of any), 0 where a stage has fewer; ``slack``: seconds that the stage ends
+    before stage 0, of the same shape; ``tied``: bytes of a tied embedding that first and last stage exchange, (7).
     """
 
-    stages: Ints
     gradients: Floats
     slack: Floats
     tied: float = 0.0
-
-    @property
-    def num_stages(self) -> int:
-        """Leading stages up to the last that has a reduction."""
-        return int(self.stages.max(initial=-1)) + 1
 
 
 def first_stage(gradients: float) -> Reductions:
     """The reduction of stage 0 alone, of so many gradient bytes; none without gradients."""
     some = int(gradients > 0.0)
-    return Reductions(np.zeros(some, np.int64), np.full(some, gradients), np.zeros(some))
-
-
-class Waits(NamedTuple):
-    """Reductions by stage: bytes and slack of each, (stages, most of any); without a byte where there are fewer."""
-
-    gradients: Floats
-    slack: Floats
-
-
-def by_stage(reductions: Reductions) -> Waits:
-    """The reductions by ascending stage, where they may come in any order."""
-    most = int(np.bincount(reductions.stages, minlength=1).max())
-    waits = Waits(np.zeros((reductions.num_stages, most)), np.zeros((reductions.num_stages, most)))
-    taken = np.zeros(reductions.num_stages, np.int64)
-    for t, x in enumerate(reductions.stages.tolist()):
-        waits.gradients[x, taken[x]], waits.slack[x, taken[x]] = reductions.gradients[t], reductions.slack[t]
-        taken[x] += 1
-    return waits
+    return Reductions(np.full((some, 1), gradients), np.zeros((some, 1)))
 
 
 @jit_inside
-def stage_wait(waits: Waits, x: int, ring: float) -> float:
+def stage_wait(waits: Reductions, x: int, ring: float) -> float:
     """Seconds after the end of stage 0 that the step waits for a stage's ring of so many seconds per byte, (6)."""
     longest = 0.0
     for t in range(waits.gradients.shape[1]):
@@ -159,17 +134,17 @@ def leading_reductions(
     backward = stages.low[0, recompute, first, end] - stages.forward[0, first, end]
     back = problem.coefficient("pipeline") * graph.shortest_hop() / 2
     slack = np.concatenate([[0.0], (backward + back).cumsum()[:-1]])
-    least, most = _extremes(graph)
-    gradients = problem.gradient_bytes(candidate)[first, end]
-    told = [(x, float(unhidden[x]), float(slack[x])) for x in range(len(first))]
+    each, slack = unhidden[:, None], slack[:, None]
     if overlaps(problem, candidate):
-        told += [(x, float(gradients[x]), float(slack[x] + backward[x])) for x in range(len(first))]
-    floor = least * unhidden[0]
-    kept = [entry for entry in told if entry[0] == 0 or entry[1] * most - entry[2] > floor]
-    kept = [entry for entry in kept if entry[1] > 0.0]
-    columns: Floats = np.array(kept, dtype=np.float64).reshape(-1, 3)
-    tied = tied_bytes(problem, candidate) / weight
-    return Reductions(columns[:, 0].astype(np.int64), columns[:, 1] / weight, columns[:, 2] / weight, tied)
+        each = np.stack([unhidden, problem.gradient_bytes(candidate)[first, end]], axis=1)
+        slack = np.concatenate([slack, slack + backward[:, None]], axis=1)
+    least, most = _extremes(graph)
+    waited = each * most - slack > least * unhidden[0]
+    waited[0] = True
+    waited &= each > 0.0
+    count = np.flatnonzero(waited.any(axis=1)).max(initial=-1) + 1
+    each, slack = (np.where(waited, figures, 0.0)[:count] / weight for figures in (each, slack))
+    return Reductions(each, slack, tied_bytes(problem, candidate) / weight)
 
 
 def _extremes(graph: SlotGraph) -> tuple[float, float]:
@@ -189,16 +164,15 @@ class Instance(NamedTuple):
     """
     What is annealed.
 
-    Seconds of hops (N, N), inverse rates (N, N), cards (N,), reductions by stage, bytes of a tied embedding, seconds of
-    pp - 1 shortest hops, slots (N,), whether any node has several, the least factor of a ring between nodes, and
-    whether rings take that factor of their slowest link.
+    Seconds of hops (N, N), inverse rates (N, N), cards (N,), reductions, seconds of pp - 1 shortest hops, slots (N,),
+    whether any node has several, the least factor of a ring between nodes, and whether rings take that factor of their
+    slowest link.
     """
 
     hops: Floats
     inverse: Floats
     card: Floats
-    waits: Waits
-    tied: float
+    waits: Reductions
     base: float
     capacity: Ints
     shared: bool
@@ -324,10 +298,10 @@ def seconds_of(instance: Instance, paths: Ints) -> float:
 def slowest_tie(instance: Instance, paths: Ints) -> float:
     """Seconds of the slowest exchange of a tied embedding between first and last slots of paths (dp, pp)."""
     slowest = 0.0
-    if instance.tied > 0.0:
+    if instance.waits.tied > 0.0:
         for z in range(len(paths)):
             slowest = max(slowest, exchange(instance.inverse, instance.card, paths[z]))
-    return instance.tied * slowest
+    return instance.waits.tied * slowest
 
 
 @jit
@@ -436,13 +410,12 @@ class PathAnnealing:
     ) -> None:
         hops, apart = graph.hops, ~np.eye(len(graph.hops), dtype=bool)
         base = (graph.pp - 1) * graph.shortest_hop()
-        waits, capacity = by_stage(reductions), graph.capacity
-        alone = bool((capacity == 1).all())
+        capacity, alone = graph.capacity, bool((graph.capacity == 1).all())
         # Between k nodes a ring takes no less than between two, and where every node has one slot k is known.
         least = ring_factor(max(len(paths), 2) if alone else 2)
         by_links = alone and bool((graph.inverse >= np.maximum.outer(graph.card, graph.card))[apart].all())
         self._instance = Instance(
-            hops, graph.inverse, graph.card, waits, reductions.tied, base, capacity, not alone, least, by_links
+            hops, graph.inverse, graph.card, reductions, base, capacity, not alone, least, by_links
         )
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
@@ -498,7 +471,7 @@ class _Value(NamedTuple):
 def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -> tuple[float, Ints]:
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
-    hops, inverse, card, waits, tied, base, capacity, shared, least, by_links = instance
+    hops, inverse, card, waits, base, capacity, shared, least, by_links = instance
     state, (dp, pp) = _drawing(schedule.seed), paths.shape
     current, before = _priced(instance, paths)
     lengths, powers, rings, count, best_paths = current
@@ -542,7 +515,7 @@ def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -
             else:
                 touched[num_touched] = x
                 num_touched += 1
-        if tied > 0.0 and _ends_differ(old_y, old_z, paths[y], paths[z]):
+        if waits.tied > 0.0 and _ends_differ(old_y, old_z, paths[y], paths[z]):
             tie = slowest_tie(instance, paths)
         waited, done = max(waited, tie), 0
         while done < num_touched and length + waited <= limit:

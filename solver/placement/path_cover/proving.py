@@ -237,7 +237,7 @@ class CoverSearch:
         self._begun: list[PathStart] = []
         self._pipelines = first_paths(self._graph, np.arange(len(self._graph.capacity)))
         self._proving: CoverProof | None = None
-        self._several = self._reductions().num_stages > 1 and len(self._graph.hops) <= MANY_NODES
+        self._several = len(self._reductions().slack) > 1 and len(self._graph.hops) <= MANY_NODES
         self._starts = stagewise(self._graph) if self._several else phases(self._graph)
         self._phases = len(self._starts) + FURTHER * self._several
         self._phase, self._shortest, self._calls, self._refining = 0, np.inf, 0, True
