@@ -71,10 +71,10 @@ from taut.solver.bounds.relaxation import (
 )
 from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.chunk_memory import memory_of_chunks, missing_of_alike
-from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration, solve_by_enumeration
-from taut.solver.placement.exact.joint import Joint, SubsetCache, has_joint, solve_joint
+from taut.solver.placement.exact.enumerate import has_enumeration, solve_by_enumeration
+from taut.solver.placement.exact.joint import Joint, Kept, has_joint, solve_joint
 from taut.solver.placement.exact.node_sets import has_node_sets, solve_by_node_sets
-from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots, solve_by_slots
+from taut.solver.placement.exact.node_slots import has_node_slots, solve_by_slots
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
 
@@ -141,15 +141,7 @@ class Ladder:
         self, problem: PlanningProblem, *, margin: bool = True, relaxations: dict[Candidate, float] | None = None
     ) -> None:
         self.problem, self.margin = problem, margin
-        self.links = BestLinks(problem.links, problem.rings)
-        self.subsets, self.slots = SubsetCache(), SlotCache()
-        # How the sources with an exact placement solve a candidate, and what they keep from one to the next.
-        self._exact: dict[Source, tuple[Callable[..., Joint], Any]] = {
-            Source.EVERY_PLACEMENT: (solve_by_enumeration, EnumerationCache()),
-            Source.NODE_SLOTS: (solve_by_slots, self.slots),
-            Source.PLACEMENT: (solve_joint, self.subsets),
-            Source.NODE_SETS: (solve_by_node_sets, self.subsets),
-        }
+        self.links, self.kept = BestLinks(problem.links, problem.rings), Kept()
         self.relaxations = {} if relaxations is None else relaxations
         # Of the candidate that was asked for last, as alike ones come in a row.
         self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
@@ -254,8 +246,7 @@ class Ladder:
 
     def place(self, source: Source, candidate: Candidate) -> Joint:
         """The bound of one of ``EXACT_PLACEMENTS``, with the division and the placement that attain it."""
-        solve, cache = self._exact[source]
-        return solve(self.problem, candidate, self.links, cache, margin=self.margin)
+        return EXACT_PLACEMENTS[source](self.problem, candidate, self.links, self.kept, margin=self.margin)
 
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""
@@ -357,15 +348,15 @@ def _joint(ladder: Ladder, candidate: Candidate) -> bool:
     # Where groups differ and their placements few, all of them say more than the groups alone.
     if _every(ladder, candidate) or _sets(ladder, candidate):
         return False
-    return has_joint(ladder.problem, candidate, ladder.subsets)
+    return has_joint(ladder.problem, candidate, ladder.kept)
 
 
 def _sets(ladder: Ladder, candidate: Candidate) -> bool:
-    return has_node_sets(ladder.problem, candidate, ladder.subsets) and not _every(ladder, candidate)
+    return has_node_sets(ladder.problem, candidate, ladder.kept) and not _every(ladder, candidate)
 
 
 def _slots(ladder: Ladder, candidate: Candidate) -> bool:
-    return has_node_slots(ladder.problem, candidate, ladder.slots) and not _every(ladder, candidate)
+    return has_node_slots(ladder.problem, candidate, ladder.kept) and not _every(ladder, candidate)
 
 
 def _order_priced(ladder: Ladder, candidate: Candidate) -> bool:
@@ -397,5 +388,10 @@ RUNGS = (
         weaker=_DIVIDED,
     ),
 )
-EXACT_PLACEMENTS = (Source.EVERY_PLACEMENT, Source.NODE_SLOTS, Source.PLACEMENT, Source.NODE_SETS)
+EXACT_PLACEMENTS: dict[Source, Callable[..., Joint]] = {
+    Source.EVERY_PLACEMENT: solve_by_enumeration,
+    Source.NODE_SLOTS: solve_by_slots,
+    Source.PLACEMENT: solve_joint,
+    Source.NODE_SETS: solve_by_node_sets,
+}
 """Sources whose bound is one exact algorithm over divisions and placements, run again by its check."""

@@ -53,7 +53,7 @@ Li et al. (2022), AMP: Finding model parallel strategies with heterogeneity awar
 slowest stage, (8).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import factorial, prod
 
 import numpy as np
@@ -78,7 +78,7 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition
-from taut.solver.placement.exact.joint import Joint, further_edge
+from taut.solver.placement.exact.joint import Joint, Kept, further_edge
 
 
 def thresholds_of(seconds: Floats) -> Floats:
@@ -204,21 +204,8 @@ class Enumeration:
     rings: Floats
 
 
-@dataclass
-class EnumerationCache:
-    """Enumerations by degrees, shared by the candidates that differ in other things."""
-
-    _listed: dict[tuple[int, int], Enumeration] = field(default_factory=dict)
-
-    def listed(self, problem: PlanningProblem, candidate: Candidate) -> Enumeration:
-        """All placements of a candidate, shared by those with the same degrees."""
-        key = (candidate.tp, candidate.pp)
-        if key not in self._listed:
-            self._listed[key] = _listed(problem, candidate)
-        return self._listed[key]
-
-
 def _listed(problem: PlanningProblem, candidate: Candidate) -> Enumeration:
+    """All placements of a candidate."""
     links = problem.links
     sites = placements(links, candidate)
     first = np.swapaxes(sites[:, :, 0], -1, -2)
@@ -266,10 +253,10 @@ def _different_groups(problem: PlanningProblem, tp: int) -> bool:
 
 
 def solve_by_enumeration(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: EnumerationCache, *, margin: bool = True
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, kept: Kept, *, margin: bool = True
 ) -> Joint:
     """Bound (2) with what attains it; infinite and without partition if nothing fits."""
-    listed = cache.listed(problem, candidate)
+    listed = kept.once(("placements", candidate.tp, candidate.pp), lambda: _listed(problem, candidate))
     edge, trips = _transfers(problem, candidate, best, listed)
     gather = least_gather(problem, candidate, best)
     seconds, choice = _stage_seconds(problem, candidate, listed, gather, margin=margin)

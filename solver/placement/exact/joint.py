@@ -63,8 +63,9 @@ Hooker and Ottosson (2003), Logic-based Benders decomposition: (2).
 Held and Karp (1962), A dynamic programming approach to sequencing problems: (5).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -82,6 +83,8 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.multisets import least_cover, lengths_through, path_lengths, shortest_path, small_multisets
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition, solve_partition
+
+Value = TypeVar("Value")
 
 MAX_MULTISETS, MAX_LINKS = 1 << 21, 100_000_000
 """Multisets of all slots, which bound memory; and links between two slots of a start set over all start sets, which
@@ -297,58 +300,40 @@ RING_LINKS = 2_000_000
 """Links of start sets whose rings are priced in one array, which bounds memory."""
 
 
-@dataclass
-class SubsetCache:
-    """Kinds of slots, subset solvers and ring costs, shared by the candidates that differ in compute alone."""
+class Kept(dict[Hashable, Any]):
+    """What candidates share that differ in compute alone, by a name and what it depends on."""
 
-    _kinds: dict[int, Ints | None] = field(default_factory=dict)
-    _few: dict[tuple[int, int], bool] = field(default_factory=dict)
-    _solvers: dict[tuple[int, int, float], SubsetSolver] = field(default_factory=dict)
-    _rings: dict[tuple[int, int, bool], Floats] = field(default_factory=dict)
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made when it is asked for first."""
+        if key not in self:
+            self[key] = make()
+        return cast("Value", self[key])
 
-    def has_few(self, problem: PlanningProblem, candidate: Candidate) -> bool:
-        """Whether a candidate's slots have few multisets, so that the dynamic program is small enough."""
-        key = (candidate.tp, candidate.pp)
-        if key not in self._few:
-            kinds = self._kinds_of(problem, candidate.tp)
-            self._few[key] = kinds is not None and few_multisets(kinds, candidate.pp)
-        return self._few[key]
 
-    def all_differ(self, problem: PlanningProblem, candidate: Candidate) -> bool:
-        """Whether every node holds one slot of a candidate, and every slot is of a kind of its own."""
-        kinds, alone = self._kinds_of(problem, candidate.tp), problem.links.gpus_per_node == candidate.tp
-        return kinds is not None and bool(alone.all()) and len(np.unique(kinds)) == len(kinds)
+def _kinds_of(problem: PlanningProblem, tp: int, kept: Kept) -> Ints | None:
+    """Kinds of the slots of tensor degree tp; None for too many."""
+    return kept.once(("kinds", tp), lambda: slot_kinds(problem.links, problem.rings, tp))
 
-    def _kinds_of(self, problem: PlanningProblem, tp: int) -> Ints | None:
-        """Kinds of the slots of tensor degree tp; None for too many."""
-        if tp not in self._kinds:
-            self._kinds[tp] = slot_kinds(problem.links, problem.rings, tp)
-        return self._kinds[tp]
 
-    def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
-        """The solver of a candidate's slots with hops at a message of so many bytes."""
-        key = (candidate.tp, candidate.pp, message)
-        if key not in self._solvers:
-            sites = slot_sites(problem.links, candidate.tp)[:, 0]
-            hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-            kinds = self._kinds_of(problem, candidate.tp)
-            assert kinds is not None
-            self._solvers[key] = SubsetSolver(hops[sites[:, None], sites[None, :]], kinds, candidate.pp)
-        return self._solvers[key]
+def all_differ(problem: PlanningProblem, candidate: Candidate, kept: Kept) -> bool:
+    """Whether every node holds one slot of a candidate, and every slot is of a kind of its own."""
+    kinds, alone = _kinds_of(problem, candidate.tp, kept), problem.links.gpus_per_node == candidate.tp
+    return kinds is not None and bool(alone.all()) and len(np.unique(kinds)) == len(kinds)
 
-    def rings(
-        self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver, *, others: bool = False
-    ) -> Floats:
-        """Seconds per byte of the rings of start sets, or of what they leave to stage 1 of two (``others``)."""
-        key = (candidate.tp, candidate.pp, others)
-        if key not in self._rings:
-            links = problem.links
-            slots = other_slots(solver.start_sets) if others else solver.start_sets
-            sites = slot_sites(links, candidate.tp)[:, 0][slots]
-            parts = np.array_split(sites, -(-sites.size * candidate.dp // RING_LINKS))
-            priced = [ring_by_byte(problem.rings, few, links.node_of_site[few]) for few in parts]
-            self._rings[key] = np.concatenate(priced)
-        return self._rings[key]
+
+def _solver(problem: PlanningProblem, candidate: Candidate, message: float, kinds: Ints) -> SubsetSolver:
+    """The solver of a candidate's slots of some kinds with hops at a message of so many bytes."""
+    sites = slot_sites(problem.links, candidate.tp)[:, 0]
+    hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
+    return SubsetSolver(hops[sites[:, None], sites[None, :]], kinds, candidate.pp)
+
+
+def _rings(problem: PlanningProblem, candidate: Candidate, start_sets: Ints) -> Floats:
+    """Seconds per byte of the rings of slots (sets, dp)."""
+    links = problem.links
+    sites = slot_sites(links, candidate.tp)[:, 0][start_sets]
+    parts = np.array_split(sites, -(-sites.size * candidate.dp // RING_LINKS))
+    return np.concatenate([ring_by_byte(problem.rings, few, links.node_of_site[few]) for few in parts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +346,7 @@ class Joint:
     exact: bool
 
 
-def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:
+def has_joint(problem: PlanningProblem, candidate: Candidate, kept: Kept) -> bool:
     """Whether the bound applies: few multisets of groups, each a device or in a node of interchangeable ones."""
     return (
         candidate.pp > 1
@@ -371,25 +356,30 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
         and candidate.tp <= problem.links.gpus_per_node.min()
         and not problem.latency.rings_are_flat
         and problem.transfer_weight(candidate) > 0.0
-        and cache.has_few(problem, candidate)
+        and (kinds := _kinds_of(problem, candidate.tp, kept)) is not None
+        and kept.once(("few", candidate.tp, candidate.pp), lambda: few_multisets(kinds, candidate.pp))
     )
 
 
 def solve_joint(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SubsetCache, *, margin: bool = True
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, kept: Kept, *, margin: bool = True
 ) -> Joint:
     """Bound (1); infinite with an empty partition where nothing fits memory."""
     tables, weight = problem.tables(candidate), problem.transfer_weight(candidate)
     messages = tables.message[1:-1]
     smallest = float(messages.min())
-    solver = cache.solver(problem, candidate, smallest)
-    rings = cache.rings(problem, candidate, solver)
+    degrees, kinds, others = (candidate.tp, candidate.pp), _kinds_of(problem, candidate.tp, kept), None
+    assert kinds is not None
+    solver = kept.once(("solver", *degrees, smallest), lambda: _solver(problem, candidate, smallest, kinds))
+    rings = kept.once(("rings", *degrees), lambda: _rings(problem, candidate, solver.start_sets))
     edge, tail, later = linked(problem, candidate, best, smallest)
     gather = least_gather(problem, candidate, best)
     stages = partition_problem(problem, candidate, margin=margin, gather=gather)
     gradients = least_bytes(problem, candidate)[0]
     fixed = fixed_seconds(problem, candidate)
-    second = cache.rings(problem, candidate, solver, others=True) if later is not None and candidate.pp == 2 else None
+    if later is not None and candidate.pp == 2:
+        key = "rings of stage 1", *degrees
+        others = kept.once(key, lambda: _rings(problem, candidate, other_slots(solver.start_sets)))
     share = kept_share(problem, candidate, best)
     found_slots: dict[int, Ints] = {}
     exact = True
@@ -399,8 +389,8 @@ def solve_joint(
             break
         end = found.division.stages[0][1]
         price = None
-        if second is not None and later is not None:
-            price = SecondPrice(share, (waited_for(stages, later, end, second) - edge[end]) / weight)
+        if others is not None and later is not None:
+            price = SecondPrice(share, (waited_for(stages, later, end, others) - edge[end]) / weight)
         # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
         placed = solver.solve(rings * gradients[end] / weight, second=price)
         tail[end] = max(tail[end], weight * placed.lower_bound + fixed[end])

@@ -72,7 +72,7 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import BestDivisions
-from taut.solver.placement.exact.joint import Joint, SubsetCache, has_joint, linked, solve_joint
+from taut.solver.placement.exact.joint import Joint, Kept, all_differ, has_joint, linked, solve_joint
 
 
 class NodeSets(NamedTuple):
@@ -277,7 +277,7 @@ RETRIES = 3
 """Times that a rise is quartered where more than ``MOST_LABELS`` are left: then 1 / 64 of it is."""
 
 
-def has_node_sets(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:
+def has_node_sets(problem: PlanningProblem, candidate: Candidate, kept: Kept) -> bool:
     """Whether the bound applies: three stages or more of two to four blocks that fill a node, on few nodes."""
     nodes, dp, pp = problem.links.num_nodes, candidate.dp, candidate.pp
     return (
@@ -286,16 +286,16 @@ def has_node_sets(problem: PlanningProblem, candidate: Candidate, cache: SubsetC
         and dp * pp == nodes
         and waits_for_later_stages(problem, candidate)
         and sum(comb(nodes, dp * x) * comb(dp * x, dp) for x in range(1, pp + 1)) <= MOST_STATES
-        and has_joint(problem, candidate, cache)
-        and cache.all_differ(problem, candidate)
+        and has_joint(problem, candidate, kept)
+        and all_differ(problem, candidate, kept)
     )
 
 
 def solve_by_node_sets(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SubsetCache, *, margin: bool = True
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, kept: Kept, *, margin: bool = True
 ) -> Joint:
     """Bound (3), no less than ``placement``; infinite with an empty partition where nothing fits memory."""
-    known = solve_joint(problem, candidate, best, cache, margin=margin)
+    known = solve_joint(problem, candidate, best, kept, margin=margin)
     if not known.partition.feasible or _attained(problem, candidate, known):
         return known
     smallest = float(problem.tables(candidate).message[1:-1].min())

@@ -78,7 +78,7 @@ Kellerer, Pferschy and Pisinger (2004), Knapsack problems, section 9.3.2: states
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations, product
 from typing import NamedTuple, TypeVar
 
@@ -111,7 +111,7 @@ from taut.solver.layer_division.labels import (
     least_division,
     thresholds_of,
 )
-from taut.solver.placement.exact.joint import Joint
+from taut.solver.placement.exact.joint import Joint, Kept
 
 State = TypeVar("State", bound=Hashable)
 MOST_STEPS = 400_000
@@ -565,18 +565,10 @@ def _of_case(hops: _Hops, messages: tuple[int, ...], count: int, left: list[Left
     return hop
 
 
-@dataclass
-class SlotCache:
-    """States by degrees, shared by the candidates that differ in other things; None for too many."""
-
-    _listed: dict[tuple[int, int], SlotStates | None] = field(default_factory=dict)
-
-    def listed(self, problem: PlanningProblem, candidate: Candidate) -> SlotStates | None:
-        """List the states of a candidate's slots."""
-        key = (candidate.tp, candidate.pp)
-        if key not in self._listed:
-            self._listed[key] = slot_states(*_slots(problem, candidate), candidate.pp, candidate.dp)
-        return self._listed[key]
+def _states(problem: PlanningProblem, candidate: Candidate, kept: Kept) -> SlotStates | None:
+    """States of a candidate's slots; None for too many."""
+    key = "slot states", candidate.tp, candidate.pp
+    return kept.once(key, lambda: slot_states(*_slots(problem, candidate), candidate.pp, candidate.dp))
 
 
 def _slots(problem: PlanningProblem, candidate: Candidate) -> tuple[Ints, Ints]:
@@ -584,7 +576,7 @@ def _slots(problem: PlanningProblem, candidate: Candidate) -> tuple[Ints, Ints]:
     return problem.links.gpus_per_node // candidate.tp, interchangeable(problem.links, problem.type_of_node)
 
 
-def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCache) -> bool:
+def has_node_slots(problem: PlanningProblem, candidate: Candidate, kept: Kept) -> bool:
     """Whether the bound applies: stages in closed form, on few nodes of several types or by AMP's model."""
     return (
         candidate.is_plain
@@ -592,15 +584,15 @@ def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCa
         and problem.links.by_node
         and candidate.tp <= problem.links.gpus_per_node.min()
         and not gathers_of(problem.terms(candidate))
-        and cache.listed(problem, candidate) is not None
+        and _states(problem, candidate, kept) is not None
     )
 
 
 def solve_by_slots(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SlotCache, *, margin: bool = True
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, kept: Kept, *, margin: bool = True
 ) -> Joint:
     """Bound (7) with a placement, which attains it where vectors are on nodes alike; infinite if nothing fits."""
-    listed = cache.listed(problem, candidate)
+    listed = _states(problem, candidate, kept)
     assert listed is not None
     figures = slot_figures(problem, candidate, best, listed.vectors, margin=margin)
     m, slots = candidate.num_micro_batches, _slots(problem, candidate)

@@ -15,7 +15,7 @@ from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import mean_stage, relaxation_bound
-from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.placement.exact.joint import Kept, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
@@ -66,7 +66,7 @@ def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
     """Each of the three bounds of a candidate is at most its optimum; of one or two types the later are no weaker."""
     for seed in range(block * 10, block * 10 + 10):
         given = random_problem(seed)
-        best, cache = BestLinks(given.links, given.rings), SubsetCache()
+        best, kept = BestLinks(given.links, given.rings), Kept()
         for choice in given.candidates[::5]:
             optimum = enumerate_candidate(given, choice).seconds
             comm = communication(given, choice, best)
@@ -76,8 +76,8 @@ def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
             stronger = exact if len(given.device_types) <= 2 else optimum
             assert relaxed <= stronger * TOLERANCE, (seed, choice)
             assert exact <= optimum * TOLERANCE, (seed, choice)
-            if has_joint(given, choice, cache):
-                joint = solve_joint(given, choice, best, cache).lower_bound
+            if has_joint(given, choice, kept):
+                joint = solve_joint(given, choice, best, kept).lower_bound
                 assert joint <= optimum * TOLERANCE, (seed, choice)
 
 
@@ -88,13 +88,13 @@ def test_exact_placement_closes_equal_devices() -> None:
         given = random_problem(seed)
         if len(given.device_types) > 1 or not given.candidates or given.latency_model == "step":
             continue
-        best, cache = BestLinks(given.links, given.rings), SubsetCache()
+        best, kept = BestLinks(given.links, given.rings), Kept()
         choice = given.candidates[-1]
         uniform = len({node.intra_bandwidth_gbps for node in given.cluster.node_list}) == 1
-        if not (has_joint(given, choice, cache) and given.tables(choice).equal_messages and uniform):
+        if not (has_joint(given, choice, kept) and given.tables(choice).equal_messages and uniform):
             continue
         optimum = enumerate_candidate(given, choice).seconds
-        joint = solve_joint(given, choice, best, cache).lower_bound
+        joint = solve_joint(given, choice, best, kept).lower_bound
         if np.isfinite(optimum):
             assert joint == pytest.approx(optimum, rel=1e-9), (seed, choice)
             closed += 1

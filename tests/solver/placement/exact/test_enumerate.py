@@ -18,7 +18,6 @@ from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact.enumerate import (
-    EnumerationCache,
     count_placements,
     ends_of,
     has_enumeration,
@@ -27,7 +26,7 @@ from taut.solver.placement.exact.enumerate import (
     solve_by_enumeration,
     thresholds_of,
 )
-from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.placement.exact.joint import Kept, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
@@ -50,15 +49,15 @@ def test_bounds_of_measured_devices_are_valid_and_mostly_exact(block: int) -> No
     closed = 0
     for seed in range(block * 20, block * 20 + 20):
         given = random_problem(seed, measured=True)
-        best, subsets, lists = BestLinks(given.links, given.rings), SubsetCache(), EnumerationCache()
+        best, kept = BestLinks(given.links, given.rings), Kept()
         for choice in given.candidates[seed % 4 :: 4]:
             optimum = enumerate_candidate(given, choice).seconds
             comm = communication(given, choice, best)
             bounds = [relaxation_bound(given, choice, comm), partition_bound(given, choice, comm)[0]]
             if has_enumeration(given, choice):
-                bounds.append(solve_by_enumeration(given, choice, best, lists).lower_bound)
-            if has_joint(given, choice, subsets):
-                bounds.append(solve_joint(given, choice, best, subsets).lower_bound)
+                bounds.append(solve_by_enumeration(given, choice, best, kept).lower_bound)
+            if has_joint(given, choice, kept):
+                bounds.append(solve_joint(given, choice, best, kept).lower_bound)
             assert max(bounds) <= optimum * TOLERANCE, (seed, choice)
             alone = min(choice.pp, choice.dp) == 1 or not has_enumeration(given, choice)
             alone &= given.latency_model != "step" or choice.pp == 1

@@ -21,7 +21,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact import node_sets
-from taut.solver.placement.exact.joint import SubsetCache
+from taut.solver.placement.exact.joint import Kept
 from taut.solver.placement.exact.node_sets import (
     Labels,
     Placements,
@@ -84,13 +84,13 @@ def check(seed: int) -> tuple[float, bool] | None:
     """Check one instance: how much of its optimum is proven, and whether it is said to be exact."""
     given = planned(seed)
     (choice,) = given.candidates
-    cache, best = SubsetCache(), BestLinks(given.links, given.rings)
-    if not has_node_sets(given, choice, cache):
+    kept, best = Kept(), BestLinks(given.links, given.rings)
+    if not has_node_sets(given, choice, kept):
         return None
     optimum = enumerate_candidate(given, choice).seconds
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node_sets, "_attained", lambda *given: False)  # Labels are to decide, whatever is known before.
-        found = solve_by_node_sets(given, choice, best, cache)
+        found = solve_by_node_sets(given, choice, best, kept)
     assert found.lower_bound <= optimum * ROUNDING, seed
     if not np.isfinite(optimum):
         assert not found.partition.feasible, seed
@@ -123,10 +123,10 @@ def test_four_stages_are_placed_best(seed: int) -> None:
     """One division on eight nodes: no placement out of 40,320 takes less than the one found, nor than the bound."""
     given = replace(planned(seed, 4, 0), memory=planned(1).memory)
     (choice,) = given.candidates
-    cache, best = SubsetCache(), BestLinks(given.links, given.rings)
-    if not has_node_sets(given, choice, cache):
+    kept, best = Kept(), BestLinks(given.links, given.rings)
+    if not has_node_sets(given, choice, kept):
         pytest.skip("this instance has two nodes that can change places")
-    found = solve_by_node_sets(given, choice, best, cache)
+    found = solve_by_node_sets(given, choice, best, kept)
     if not found.partition.feasible:
         pytest.skip("nothing fits memory")
     strategy = Strategy(candidate=choice, division=found.partition.division)

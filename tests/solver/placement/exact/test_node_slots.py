@@ -23,8 +23,8 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact import node_slots
+from taut.solver.placement.exact.joint import Kept
 from taut.solver.placement.exact.node_slots import (
-    SlotCache,
     has_node_slots,
     least_wait,
     most_hops,
@@ -93,12 +93,12 @@ def test_bound_is_at_most_the_optimum_and_exact_for_one_pipeline(block: int) -> 
     while checked < 100:
         seed += 1
         given = replace(random_problem(seed, large=seed % 7 == 0), latency_model=[*LATENCY_MODELS][seed % 4])
-        cache, best = SlotCache(), BestLinks(given.links, given.rings)
-        chosen = [each for each in given.candidates if has_node_slots(given, each, cache)]
+        kept, best = Kept(), BestLinks(given.links, given.rings)
+        chosen = [each for each in given.candidates if has_node_slots(given, each, kept)]
         for choice in np.random.default_rng(seed).permutation(len(chosen))[:4].tolist():
             candidate = chosen[choice]
             optimum = enumerate_candidate(given, candidate).seconds
-            found = solve_by_slots(given, candidate, best, cache).lower_bound
+            found = solve_by_slots(given, candidate, best, kept).lower_bound
             assert found <= optimum * TOLERANCE, (seed, candidate)
             checked, infeasible = checked + 1, infeasible + (not np.isfinite(optimum))
             closed = given.latency_model != "step" and np.ptp(optimizer_seconds(given, candidate)) == 0.0
@@ -125,15 +125,15 @@ def test_exchange_of_a_tied_embedding_is_bounded_by_its_holders(block: int) -> N
         # Of a larger vocabulary the exchange takes long, where it fits.
         model = given.model.model_copy(update={"vocab": (64, 1024)[seed % 2]})
         given = replace(given, model=model, latency_model="step", overlap_grad_reduce=seed % 4 == 1)
-        cache, best = SlotCache(), BestLinks(given.links, given.rings)
-        chosen = [each for each in given.candidates if each.pp > 1 and has_node_slots(given, each, cache)]
+        kept, best = Kept(), BestLinks(given.links, given.rings)
+        chosen = [each for each in given.candidates if each.pp > 1 and has_node_slots(given, each, kept)]
         for choice in np.random.default_rng(seed).permutation(len(chosen))[:4].tolist():
             candidate = chosen[choice]
-            found = solve_by_slots(given, candidate, best, cache).lower_bound
+            found = solve_by_slots(given, candidate, best, kept).lower_bound
             assert found <= enumerate_candidate(given, candidate).seconds * TOLERANCE, (seed, candidate)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(node_slots, "tied_cases", lambda *given: iter([(given[2], given[3])]))
-                plain = solve_by_slots(given, candidate, best, cache).lower_bound
+                plain = solve_by_slots(given, candidate, best, kept).lower_bound
             assert found >= plain * (1 - 1e-12), (seed, candidate)
             checked, raised = checked + 1, raised + (found > plain * (1 + 1e-9))
     assert raised >= 1
@@ -156,9 +156,9 @@ def test_alike_nodes_may_change_places(latency_model: LatencyName, monkeypatch: 
         PlanRequest("gpt2-345m", "amp-heterogeneous", global_batch=32, latency_model=latency_model, fix=fix)
     )
     candidate, best = given.candidates[0], BestLinks(given.links, given.rings)
-    together = solve_by_slots(given, candidate, best, SlotCache()).lower_bound
+    together = solve_by_slots(given, candidate, best, Kept()).lower_bound
     monkeypatch.setattr(node_slots, "interchangeable", lambda links, types: np.arange(links.num_nodes))
-    assert solve_by_slots(given, candidate, best, SlotCache()).lower_bound == pytest.approx(together, rel=1e-12)
+    assert solve_by_slots(given, candidate, best, Kept()).lower_bound == pytest.approx(together, rel=1e-12)
 
 
 @pytest.mark.proof
@@ -208,11 +208,11 @@ def test_no_bound_by_whole_hops_is_above_the_optimum(block: int) -> None:
     raised, exact = 0, 0
     for given, candidate, seed in islice(_candidates(block), 100):
         optimum = enumerate_candidate(given, candidate).seconds
-        found = solve_by_slots(given, candidate, BestLinks(given.links, given.rings), SlotCache()).lower_bound
+        found = solve_by_slots(given, candidate, BestLinks(given.links, given.rings), Kept()).lower_bound
         assert found <= optimum * (1 + 1e-9), (seed, candidate)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(node_slots, "hop_cases", lambda *given: iter(()))
-            plain = solve_by_slots(given, candidate, BestLinks(given.links, given.rings), SlotCache()).lower_bound
+            plain = solve_by_slots(given, candidate, BestLinks(given.links, given.rings), Kept()).lower_bound
         assert found >= plain * (1 - 1e-12), (seed, candidate)
         raised += np.isfinite(plain) and found > plain * (1 + 1e-9)
         exact += np.isfinite(optimum) and found >= optimum * (1 - 1e-9)
@@ -226,7 +226,7 @@ def _candidates(block: int) -> Iterator[tuple[PlanningProblem, Candidate, int]]:
         seed += 1
         given = alike_problem(seed)
         for candidate in given.candidates:
-            if candidate.pp > 1 and candidate.dp > 1 and has_node_slots(given, candidate, SlotCache()):
+            if candidate.pp > 1 and candidate.dp > 1 and has_node_slots(given, candidate, Kept()):
                 yield given, candidate, seed
 
 

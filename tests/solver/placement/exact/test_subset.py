@@ -15,8 +15,8 @@ from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact import joint
 from taut.solver.placement.exact.joint import (
+    Kept,
     SecondPrice,
-    SubsetCache,
     SubsetSolver,
     has_joint,
     other_slots,
@@ -162,10 +162,10 @@ def check(seed: int) -> float | None:
     """Check one instance; returns how much of its optimum is proven, None where nothing fits memory."""
     given = two_stages(seed)
     (choice,) = given.candidates
-    cache = SubsetCache()
-    assert has_joint(given, choice, cache)
+    kept = Kept()
+    assert has_joint(given, choice, kept)
     exact = enumerate_candidate(given, choice).seconds
-    found = solve_joint(given, choice, BestLinks(given.links, given.rings), cache).lower_bound
+    found = solve_joint(given, choice, BestLinks(given.links, given.rings), kept).lower_bound
     assert found <= exact * ROUNDING, seed
     return found / exact if np.isfinite(exact) else None
 
