@@ -250,27 +250,12 @@ def build(
 def fastest_kind(
     problem: ScheduleProblem,
     *,
-    kinds: Sequence[str] | None = None,
     work: Effort | None = None,
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Schedule:
-    """The first of the shortest feasible schedules of ``kinds``, of all by default; raises as ``build`` if none is."""
-    if kinds is None:
-        return multi_start(problem, known=_known(problem), work=work, seed=seed, stop=stop)
-    built: list[Schedule] = []
-    refused: list[FormulationError | InfeasibleError] = []
-    for kind in kinds:
-        try:
-            built.append(build(kind, problem, work=work, seed=seed, stop=stop))
-        except (FormulationError, InfeasibleError) as error:
-            if kind not in KINDS:
-                raise
-            refused.append(error)
-    if built:
-        return min(built, key=lambda schedule: timetable(problem, schedule).makespan)
-    refused.sort(key=lambda error: isinstance(error, FormulationError))
-    raise refused[0] if refused else FormulationError("kinds: empty, expected at least one name")
+    """The first of the shortest feasible schedules of all kinds; ``InfeasibleError`` if none is."""
+    return multi_start(problem, known=_known(problem), work=work, seed=seed, stop=stop)
 
 
 def _known(problem: ScheduleProblem) -> list[Schedule]:

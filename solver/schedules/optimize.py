@@ -54,7 +54,7 @@ References
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -417,7 +417,6 @@ class ScheduleResult:
 def optimize(
     problem: ScheduleProblem,
     *,
-    kinds: Sequence[str] | None = None,
     start: Schedule | None = None,
     known: float = math.inf,
     time_limit: float | None = None,
@@ -427,7 +426,7 @@ def optimize(
     workers: int = 1,
     progress: Listener | None = None,
 ) -> ScheduleResult:
-    """Find a schedule of small makespan, from ``start`` or the best of ``kinds``, and bound all; ``known``: (6)."""
+    """Find a schedule of small makespan, from ``start`` or the best kind, and bound all; ``known``: (6)."""
     require_memory(problem)
     load(progress)
     with interrupt_requested() as asked:
@@ -435,7 +434,7 @@ def optimize(
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
         search = _Search(problem, Goal(known, gap), limit, asked, progress, seed)
         search.doing = "building schedules of known kinds"
-        search.take(start or fastest_kind(problem, kinds=kinds, seed=seed, stop=search.is_over), "kinds")
+        search.take(start or fastest_kind(problem, seed=seed, stop=search.is_over), "kinds")
         with cut_short():
             search.doing = "raising the lower bound"
             search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(VALUES_A_SECOND * (1 + limit))))

@@ -103,11 +103,6 @@ def test_no_time_leaves_a_schedule_with_a_bound() -> None:
     assert result.lower_bound <= result.timetable.makespan
 
 
-def test_kinds_that_are_named_are_where_it_starts() -> None:
-    """With no round to improve it the schedule is of the kind asked for."""
-    assert optimize(even(sequential(4), 8, (1, 1, 1, 0), 8), kinds=["1f1b"], work_limit=0).schedule.kind == "1f1b"
-
-
 HARD = even(round_robin(3, 2), 6, REAL["6.2B"], 3)
 """Little memory: a gap of 5 % is left after many rounds."""
 
