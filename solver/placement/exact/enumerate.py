@@ -263,14 +263,12 @@ def solve_by_enumeration(
     pipelines = _Pipelines(seconds, edge, candidate.num_micro_batches)
     value, index, slowest, end = _least(pipelines, listed.groups, trips, _tails(problem, candidate, listed))
     if not np.isfinite(value):
-        none = Partition(seconds=np.inf)
-        return Joint(lower_bound=np.inf, partition=none, positions=np.zeros((0, 1), np.int64), exact=True)
+        return Joint(exact=True)
     column = tuple(listed.groups[index, slowest].tolist())
-    ends = pipelines.ends(column, end)
-    stages = tuple(zip((0, *ends[:-1]), ends, strict=True))
-    recompute = [RECOMPUTE[choice[x, k, i, j]] for x, (k, (i, j)) in enumerate(zip(column, stages, strict=True))]
-    patterns = (0,) * candidate.pp
-    partition = Partition(seconds=value, division=Division(stages, tuple(recompute)), patterns=patterns)
+    ends = np.array(pipelines.ends(column, end))
+    recompute = choice[np.arange(candidate.pp), column, np.append(0, ends[:-1]), ends]
+    division = Division.of_ends(ends, recompute)
+    partition = Partition(seconds=value, division=division, patterns=(0,) * candidate.pp)
     positions = listed.sites[index].reshape(candidate.dp * candidate.pp, -1)
     return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=True)
 

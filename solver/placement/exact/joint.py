@@ -64,7 +64,7 @@ Held and Karp (1962), A dynamic programming approach to sequencing problems: (5)
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -340,9 +340,9 @@ def _rings(problem: PlanningProblem, candidate: Candidate, start_sets: Ints) -> 
 class Joint:
     """A bound in seconds over partitions and placements, and what attains it; ``exact`` if none was left out."""
 
-    lower_bound: float
-    partition: Partition
-    positions: Ints
+    lower_bound: float = np.inf
+    partition: Partition = field(default_factory=lambda: Partition(seconds=np.inf))
+    positions: Ints = field(default_factory=lambda: np.zeros((0, 1), np.int64))
     exact: bool
 
 
@@ -397,7 +397,7 @@ def solve_joint(
         found_slots[end] = placed.slots
         exact &= placed.lower_bound == placed.seconds
     if not found.feasible:
-        return Joint(lower_bound=np.inf, partition=found, positions=np.zeros((0, 1), np.int64), exact=True)
+        return Joint(exact=True)
     sites = slot_sites(problem.links, candidate.tp)
     positions = sites[found_slots[found.division.stages[0][1]].ravel()]
     return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions, exact=exact)

@@ -86,12 +86,12 @@ def least_missing(problem: PlanningProblem, candidate: Candidate) -> Assignment 
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _ends(need, caps + middle) else (middle, high)
-    ends = _ends(need, caps + max(high, 0))
-    if ends is None:
+    found = _ends(need, caps + max(high, 0))
+    if found is None:
         return None
-    stages = tuple(zip((0, *ends[:-1]), ends, strict=True))
-    recompute = tuple(RECOMPUTE[choice[x, i, j]] for x, (i, j) in enumerate(stages))
-    return _assigned(problem, Strategy(candidate=candidate, division=Division(stages, recompute)), groups)
+    ends = np.array(found)
+    division = Division.of_ends(ends, choice[np.arange(candidate.pp), np.append(0, ends[:-1]), ends])
+    return _assigned(problem, Strategy(candidate=candidate, division=division), groups)
 
 
 def _groups(problem: PlanningProblem, candidate: Candidate) -> _Groups:

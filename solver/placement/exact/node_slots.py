@@ -601,13 +601,9 @@ def solve_by_slots(
     if states is not None and whole.states is not None and whole.seconds > value:
         value, picks, states = whole
     if states is None:
-        none = Partition(seconds=np.inf)
-        return Joint(lower_bound=np.inf, partition=none, positions=np.zeros((0, 1), np.int64), exact=False)
+        return Joint(exact=False)
     value += _least_optimizer(problem, candidate)
-    ends = picks[:, 0].tolist()
-    division = Division(
-        tuple(zip((0, *ends[:-1]), ends, strict=True)), tuple(RECOMPUTE[choice] for choice in picks[:, 1])
-    )
+    division = Division.of_ends(picks[:, 0], picks[:, 1])
     partition = Partition(seconds=value, division=division, patterns=(0,) * candidate.pp)
     positions = slot_positions(states.vectors[picks[:, 2]], *slots)
     return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=False)
