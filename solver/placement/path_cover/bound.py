@@ -19,28 +19,10 @@ With V(g) the least communication for gradients of g bytes by ``taut.solver.plac
     one that is the slowest on its way back, while T is the sum of one of them. Then the ways back of two hops may take
     more than the path, and (4) with :math:`\kappa = 1` holds for p = 1 alone.
 
-The witness is the case distinction. Everything else follows from the problem, so this module is all that a check needs;
-``taut.solver.placement.path_cover.proving`` searches for witnesses. Keys of the file format have these names in the
-code:
-
-=====================  ==============================================================================
-key                    name
-=====================  ==============================================================================
-``proofs``             ``PathProof`` with ``nodes`` P, ``required`` Q, ``touched`` [k, k']
-``potentials``         ``NodeMultipliers.values``
-``quantum_s``          ``DualCertificate.quantum``, seconds of a resource unit
-``levels``             ``DualCertificate.limit``, the resource limit R
-``gains``              ``DualCertificate.later``, dual prices by node and length of segment
-``first_gains``        ``DualCertificate.first``, left out where equal
-``rules``              ``DualCertificate.cuts``: ``nodes``, ``begun`` (``Cut.mir``), ``gain`` (the price)
-``boxes``              ``Case``: ``touched`` [k, k'], ``from_s_per_byte`` and ``below_s_per_byte`` of its
-                       ``Box`` (null for infinity)
-``parts``              ``StartSet`` with ``nodes`` and its ``proof``: a proof's number, null where it is
-                       empty, or ``touching``, ``some``, ``none`` of a ``Split``
-``racks``              where racks are told apart, rack of every node
-``stages``             and a case distinction as above for each ``RackCase``: ``confined``, ``spanning``
-``sha256``             digest of all else
-=====================  ==============================================================================
+The witness is the case distinction as ``taut.solver.placement.path_cover.cases.CaseCertificate`` holds it, with
+``sha256``, a digest of all else. Where racks are told apart it is the ``racks`` of all nodes, and in ``stages`` a case
+distinction for each ``RackCase``, with ``confined`` and ``spanning``. Everything else follows from the problem, so this
+module is all that a check needs; ``taut.solver.placement.path_cover.proving`` searches for witnesses.
 """
 
 import json
@@ -49,7 +31,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from taut.data.arrays import Floats
 from taut.data.spec import digest
@@ -64,19 +46,9 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
-from taut.solver.placement.path_cover.cases import (
-    Case,
-    CaseCertificate,
-    CommunicationBound,
-    PathProof,
-    Split,
-    StartSet,
-    Tree,
-    certified_bound,
-)
-from taut.solver.placement.path_cover.certificate import Cut, DualCertificate, NodeMultipliers
+from taut.solver.placement.path_cover.cases import CaseCertificate, CommunicationBound, Section, certified_bound
 from taut.solver.placement.path_cover.racks import WHOLE, RackCase, has_racks, is_whole, known_racks
-from taut.solver.placement.slots import Box, SlotGraph, slot_graph
+from taut.solver.placement.slots import SlotGraph, slot_graph
 
 MAX_NODES = 2048
 """Nodes up to which the bound is tried: one pass of the pricing problem takes minutes beyond."""
@@ -211,92 +183,16 @@ def _ways_back(
     return -slowest, -most if single else 1.0, shortest
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
-
-
-class _Rule(_Section):
-    nodes: list[int]
-    begun: bool
-    gain: int
-
-
-class _Proof(_Section):
-    nodes: list[int]
-    required: list[int] = []
-    touched: tuple[int, int]
-    potentials: list[int] | None = None
-    quantum_s: float | None = None
-    levels: int | None = None
-    gains: list[tuple[int, ...]] | None = None
-    first_gains: list[tuple[int, ...]] | None = None
-    rules: list[_Rule] = []
-
-    def proof(self) -> PathProof:
-        nodes, required = tuple(self.nodes), tuple(self.required)
-        return PathProof(nodes=nodes, required=required, touched=self.touched, by=self._by())
-
-    def _by(self) -> NodeMultipliers | DualCertificate | None:
-        if self.potentials is not None:
-            return NodeMultipliers(values=tuple(self.potentials))
-        if self.quantum_s is None or self.levels is None or self.gains is None:
-            return None
-        first = None if self.first_gains is None else tuple(self.first_gains)
-        cuts = tuple((Cut(nodes=tuple(rule.nodes), mir=rule.begun), rule.gain) for rule in self.rules)
-        return DualCertificate(
-            quantum=self.quantum_s, limit=self.levels, later=tuple(self.gains), first=first, cuts=cuts
-        )
-
-
-class _Split(_Section):
-    touching: list[int]
-    some: "_Split | int | None"
-    none: "_Split | int | None"
-
-
-class _Part(_Section):
-    nodes: list[int]
-    proof: _Split | int | None
-
-
-class _Box(_Section):
-    touched: tuple[int, int]
-    from_s_per_byte: float
-    below_s_per_byte: float | None
-    parts: list[_Part]
-
-    def case(self) -> Case:
-        high = np.inf if self.below_s_per_byte is None else self.below_s_per_byte
-        box = Box(min_touched=self.touched[0], max_touched=self.touched[1], low=self.from_s_per_byte, high=high)
-        sets = tuple(StartSet(nodes=tuple(part.nodes), tree=_tree(part.proof)) for part in self.parts)
-        return Case(box=box, start_sets=sets)
-
-
-def _tree(values: _Split | int | None) -> Tree:
-    if not isinstance(values, _Split):
-        return values
-    return Split(nodes=tuple(values.touching), some=_tree(values.some), none=_tree(values.none))
-
-
-class _Cases(_Section):
-    proofs: list[_Proof]
-    boxes: list[_Box]
-
-    def certificate(self) -> CaseCertificate:
-        proofs = tuple(section.proof() for section in self.proofs)
-        return CaseCertificate(proofs=proofs, cases=tuple(section.case() for section in self.boxes))
-
-
-class _Stage(_Cases):
+class _Stage(CaseCertificate):
     confined: int
     spanning: bool
 
 
-class _Witness(_Cases):
+class _Witness(CaseCertificate):
     sha256: str
 
 
-class _ByRacks(_Section):
+class _ByRacks(Section):
     racks: list[int]
     stages: list[_Stage]
     sha256: str
@@ -316,54 +212,14 @@ class Certificates:
 
 
 def witness_of(certificates: Certificates) -> dict[str, Any]:
-    """The case distinctions as plain JSON values under the keys above, with the digest."""
-    cases = [_values(certificate) for _, certificate in certificates.by_case]
+    """The case distinctions as plain JSON values, with the digest."""
+    cases = [certificate.model_dump(mode="json", exclude_unset=True) for _, certificate in certificates.by_case]
     if certificates.rack is None:
         return {**cases[0], "sha256": digest(cases[0])}
     named = [{"confined": case.confined, "spanning": case.spanning} for case, _ in certificates.by_case]
     stages = [{**name, **values} for name, values in zip(named, cases, strict=True)]
     whole = {"racks": list(certificates.rack), "stages": stages}
     return {**whole, "sha256": digest(whole)}
-
-
-def _values(certificate: CaseCertificate) -> dict[str, Any]:
-    return {
-        "proofs": [_proof_values(proof) for proof in certificate.proofs],
-        "boxes": [_case_values(case) for case in certificate.cases],
-    }
-
-
-def _case_values(case: Case) -> dict[str, Any]:
-    box = case.box
-    high = float(box.high) if np.isfinite(box.high) else None
-    values = {
-        "touched": [box.min_touched, box.max_touched],
-        "from_s_per_byte": float(box.low),
-        "below_s_per_byte": high,
-    }
-    parts = [{"nodes": list(part.nodes), "proof": _tree_values(part.tree)} for part in case.start_sets]
-    return {**values, "parts": parts}
-
-
-def _tree_values(tree: Tree) -> dict[str, Any] | int | None:
-    if not isinstance(tree, Split):
-        return tree
-    return {"touching": list(tree.nodes), "some": _tree_values(tree.some), "none": _tree_values(tree.none)}
-
-
-def _proof_values(proof: PathProof) -> dict[str, Any]:
-    values: dict[str, Any] = {"nodes": list(proof.nodes), "required": list(proof.required)}
-    values["touched"] = list(proof.touched)
-    by = proof.by
-    if isinstance(by, NodeMultipliers):
-        values["potentials"] = list(by.values)
-    elif isinstance(by, DualCertificate):
-        values |= {"quantum_s": float(by.quantum), "levels": by.limit, "gains": [list(row) for row in by.later]}
-        if by.first is not None:
-            values["first_gains"] = [list(row) for row in by.first]
-        if by.cuts:
-            values["rules"] = [{"nodes": list(cut.nodes), "begun": cut.mir, "gain": dual} for cut, dual in by.cuts]
-    return values
 
 
 def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> tuple[Covered, ...] | None:
@@ -376,26 +232,22 @@ def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str,
         return None
     graph = slot_graph(problem, candidate)
     if isinstance(parsed, _ByRacks):
-        by_case = [
-            (RackCase(confined=stage.confined, spanning=stage.spanning), stage.certificate()) for stage in parsed.stages
-        ]
-        return _by_racks(graph, parsed.racks, by_case)
-    bound = certified_bound(graph, parsed.certificate())
+        return _by_racks(graph, parsed)
+    bound = certified_bound(graph, parsed)
     return None if bound is None else (Covered(bound=bound),)
 
 
-def _by_racks(
-    graph: SlotGraph, rack: list[int], by_case: list[tuple[RackCase, CaseCertificate]]
-) -> tuple[Covered, ...] | None:
+def _by_racks(graph: SlotGraph, witness: _ByRacks) -> tuple[Covered, ...] | None:
     """What is proven in each case of racks; None where one is missing or unproven."""
-    if len(rack) != len(graph.hops) or not has_racks(graph):
+    if len(witness.racks) != len(graph.hops) or not has_racks(graph):
         return None
-    racks = known_racks(graph, np.array(rack))
-    if racks is None or not is_whole(racks, tuple(case for case, _ in by_case)):
+    racks = known_racks(graph, np.array(witness.racks))
+    cases = tuple(RackCase(confined=stage.confined, spanning=stage.spanning) for stage in witness.stages)
+    if racks is None or not is_whole(racks, cases):
         return None
     covered = []
-    for case, certificate in by_case:
-        bound = certified_bound(racks.restricted(case), certificate)
+    for case, stage in zip(cases, witness.stages, strict=True):
+        bound = certified_bound(racks.restricted(case), stage)
         if bound is None:
             return None
         covered.append(Covered(bound=bound, case=case, ring=racks.ring))

@@ -77,7 +77,7 @@ class Branch:
         if not self.children:
             return None
         some, none = (child.tree(proofs) for child in self.children)
-        return Split(nodes=self.nodes, some=some, none=none)
+        return Split(touching=self.nodes, some=some, none=none)
 
 
 class BranchPool:
@@ -160,7 +160,7 @@ class BranchPool:
 
 
 def _everywhere(graph: SlotGraph, by: NodeMultipliers | None) -> PathProof:
-    return PathProof(nodes=tuple(range(len(graph.hops))), touched=(graph.min_touched, graph.max_touched), by=by)
+    return PathProof.of(tuple(range(len(graph.hops))), (), (graph.min_touched, graph.max_touched), by)
 
 
 SMALLER = 0.75
@@ -361,13 +361,13 @@ class CaseSearch:
         proofs: dict[PathProof, int] = {}
         cases = []
         for case in self._cases:
-            nodes = [tuple(np.flatnonzero(part.allowed).tolist()) for part in case.start_sets]
-            start_sets = [
-                StartSet(nodes=n, tree=part.tree(proofs)) for n, part in zip(nodes, case.start_sets, strict=True)
-            ]
-            cases.append(Case(box=case.box, start_sets=tuple(start_sets)))
-        gaps = tuple(Case(box=box, start_sets=()) for box in _gaps(self.graph, [case.box for case in cases]))
-        return CaseCertificate(proofs=tuple(proofs), cases=tuple(cases) + gaps)
+            parts = (
+                StartSet(nodes=tuple(np.flatnonzero(part.allowed).tolist()), proof=part.tree(proofs))
+                for part in case.start_sets
+            )
+            cases.append(Case.of(case.box, tuple(parts)))
+        gaps = [Case.of(box, ()) for box in _gaps(self.graph, [case.box for case in self._cases])]
+        return CaseCertificate(proofs=tuple(proofs), boxes=(*cases, *gaps))
 
 
 def _doublings(fewest: int, most: int) -> list[tuple[int, int]]:

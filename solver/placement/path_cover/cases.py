@@ -46,12 +46,15 @@ A single path through all N nodes is bounded by a shortest Hamiltonian path. Let
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from taut.data.arrays import Flags, Floats
 from taut.solver.bounds.multisets import path_lengths, small_multisets
 from taut.solver.placement.path_cover.certificate import (
+    Cut,
     DualCertificate,
     NodeMultipliers,
     certified_seconds,
@@ -65,13 +68,18 @@ MAX_NODES = 16
 """Nodes up to which (6) is solved by sets (``taut.solver.bounds.multisets``): 2^16 of them take 16 MB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """A division (5) at ``nodes``; a branch is a further split, the number of a proof, or None where it is empty."""
+class Section(BaseModel):
+    """A part of a witness, as it stands in a file."""
 
-    nodes: tuple[int, ...]
-    some: "Tree"
-    none: "Tree"
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, defer_build=True)
+
+
+class Split(Section):
+    """A division (5) at nodes; a branch is a further split, the number of a proof, or None where it is empty."""
+
+    touching: tuple[int, ...]
+    some: "Split | int | None"
+    none: "Split | int | None"
 
 
 Tree = Split | int | None
@@ -98,26 +106,69 @@ def divided(box: Box, allowed: Flags, required: Flags, nodes: tuple[int, ...]) -
     return some, (allowed & ~chosen, required)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathProof:
+class Rule(Section):
+    """A cut by its nodes, whether it is ``Cut.mir``, and its price."""
+
+    nodes: tuple[int, ...]
+    begun: bool
+    gain: int
+
+
+class PathProof(Section):
     """
     A proof of (2) for the start set ``nodes``, ``required`` ones among them, and a range [k, k'] of ``touched`` nodes.
 
-    Without ``by`` it is the bound by the shortest hops, a shortest Hamiltonian path or the crossings between racks.
+    ``potentials`` are ``NodeMultipliers.values``; the rest are the figures of a ``DualCertificate``: ``quantum``,
+    ``limit``, ``later``, ``first`` where it differs, and ``cuts``.
     """
 
     nodes: tuple[int, ...]
     required: tuple[int, ...] = ()
     touched: tuple[int, int]
-    by: NodeMultipliers | DualCertificate | None
+    potentials: tuple[int, ...] | None = None
+    quantum_s: float | None = None
+    levels: int | None = None
+    gains: tuple[tuple[int, ...], ...] | None = None
+    first_gains: tuple[tuple[int, ...], ...] | None = None
+    rules: tuple[Rule, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        nodes: tuple[int, ...],
+        required: tuple[int, ...],
+        touched: tuple[int, int],
+        by: NodeMultipliers | DualCertificate | None,
+    ) -> "PathProof":
+        """The proof by multipliers or a certificate, with the figures alone that there are."""
+        figures: dict[str, Any] = {}
+        if isinstance(by, NodeMultipliers):
+            figures = {"potentials": by.values}
+        elif by is not None:
+            figures = {"quantum_s": float(by.quantum), "levels": by.limit, "gains": by.later}
+            figures |= {} if by.first is None else {"first_gains": by.first}
+            rules = tuple(Rule(nodes=cut.nodes, begun=cut.mir, gain=dual) for cut, dual in by.cuts)
+            figures |= {"rules": rules} if rules else {}
+        return cls(nodes=nodes, required=required, touched=touched, **figures)
+
+    @property
+    def by(self) -> NodeMultipliers | DualCertificate | None:
+        """What proves it; None for the shortest hops, a shortest Hamiltonian path or the crossings between racks."""
+        if self.potentials is not None:
+            return NodeMultipliers(values=self.potentials)
+        if self.quantum_s is None or self.levels is None or self.gains is None:
+            return None
+        cuts = tuple((Cut(nodes=rule.nodes, mir=rule.begun), rule.gain) for rule in self.rules)
+        return DualCertificate(
+            quantum=self.quantum_s, limit=self.levels, later=self.gains, first=self.first_gains, cuts=cuts
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartSet:
+class StartSet(Section):
     """One start set of a case, and how it is divided and proven."""
 
     nodes: tuple[int, ...]
-    tree: Tree
+    proof: Split | int | None
 
 
 def start_sets(graph: SlotGraph, box: Box) -> Flags:
@@ -132,20 +183,32 @@ def start_sets(graph: SlotGraph, box: Box) -> Flags:
     return np.asarray(sets.any(axis=0, keepdims=True)) if several else sets
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One case: its box, and start sets that hold stage 0, (1)."""
+class Case(Section):
+    """One case: its box, up to infinity without ``below_s_per_byte``, and start sets that hold stage 0, (1)."""
 
-    box: Box
-    start_sets: tuple[StartSet, ...]
+    touched: tuple[int, int]
+    from_s_per_byte: float
+    below_s_per_byte: float | None
+    parts: tuple[StartSet, ...]
+
+    @classmethod
+    def of(cls, box: Box, parts: tuple[StartSet, ...]) -> "Case":
+        """The case of a box."""
+        below, touched = float(box.high) if np.isfinite(box.high) else None, (box.min_touched, box.max_touched)
+        return cls(touched=touched, from_s_per_byte=float(box.low), below_s_per_byte=below, parts=parts)
+
+    @property
+    def box(self) -> Box:
+        """Numbers of touched nodes, and slowest inverse rates."""
+        high = np.inf if self.below_s_per_byte is None else self.below_s_per_byte
+        return Box(min_touched=self.touched[0], max_touched=self.touched[1], low=self.from_s_per_byte, high=high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseCertificate:
-    """The certificate of (3): numbered proofs, and cases whose boxes hold every (k, b)."""
+class CaseCertificate(Section):
+    """The certificate of (3): numbered proofs, and cases whose ``boxes`` hold every (k, b)."""
 
     proofs: tuple[PathProof, ...]
-    cases: tuple[Case, ...]
+    boxes: tuple[Case, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +225,9 @@ class CommunicationBound:
 
 def certified_bound(graph: SlotGraph, certificate: CaseCertificate) -> CommunicationBound | None:
     """The bound that a certificate from anyone proves; None where something is missing, unproven, or all is empty."""
-    n, cases, proofs = len(graph.hops), certificate.cases, certificate.proofs
+    n, cases, proofs = len(graph.hops), certificate.boxes, certificate.proofs
     sets = [proof.nodes for proof in proofs] + [proof.required for proof in proofs]
-    sets += [start_set.nodes for case in cases for start_set in case.start_sets]
+    sets += [part.nodes for case in cases for part in case.parts]
     if not all(_is_set(nodes, n) for nodes in sets) or not _whole(graph, [case.box for case in cases]):
         return None
     known = [_CheckedProof(graph, proof) for proof in proofs]
@@ -194,15 +257,15 @@ class _CheckedProof:
 
 def _case_seconds(graph: SlotGraph, case: Case, known: list[_CheckedProof]) -> float:
     """Seconds of the longest path in a case, infinite for an empty one, minus infinity where something is unproven."""
-    n, least = len(graph.hops), np.inf
-    stated = [(flags_of(start_set.nodes, n), start_set.tree) for start_set in case.start_sets]
-    for start_set in start_sets(graph, case.box):
-        left = reduced(graph, case.box, start_set, np.zeros_like(start_set))
+    n, box, least = len(graph.hops), case.box, np.inf
+    stated = [(flags_of(part.nodes, n), part.proof) for part in case.parts]
+    for start_set in start_sets(graph, box):
+        left = reduced(graph, box, start_set, np.zeros_like(start_set))
         if left is None:
             continue
         if not any((left <= nodes).all() for nodes, _ in stated):
             return -np.inf
-        least = min([least] + [_tree_seconds(graph, case.box, *entry, known) for entry in stated])
+        least = min([least] + [_tree_seconds(graph, box, *entry, known) for entry in stated])
     return least
 
 
@@ -215,10 +278,10 @@ def _tree_seconds(graph: SlotGraph, box: Box, allowed: Flags, tree: Tree, known:
         if left is None:
             continue
         if isinstance(tree, Split):
-            single = box.max_touched == 1 or len(tree.nodes) == 1
-            if not single or not _is_set(tree.nodes, len(allowed)) or graph.num_paths != graph.replicas:
+            single = box.max_touched == 1 or len(tree.touching) == 1
+            if not single or not _is_set(tree.touching, len(allowed)) or graph.num_paths != graph.replicas:
                 return -np.inf
-            some, none = divided(box, left, required, tree.nodes)
+            some, none = divided(box, left, required, tree.touching)
             branches += [(*some, tree.some), (*none, tree.none)]
         elif tree is None or not 0 <= tree < len(known):
             return -np.inf
@@ -253,11 +316,12 @@ def flags_of(nodes: tuple[int, ...], n: int) -> Flags:
 
 def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathProof) -> float:
     """Seconds of the longest path that a proof for P and Q (N,) proves, minus infinity where it proves nothing."""
-    if proof.by is None:
+    by = proof.by
+    if by is None:
         return max((graph.pp - 1) * graph.shortest_hop(), _hamiltonian_path_bound(graph), crossing_bound(graph))
-    if isinstance(proof.by, NodeMultipliers):
-        return forest_bound(graph, proof.by)
-    return certified_seconds(graph, starts, required, graph.touched_by_all(*proof.touched), proof.by)
+    if isinstance(by, NodeMultipliers):
+        return forest_bound(graph, by)
+    return certified_seconds(graph, starts, required, graph.touched_by_all(*proof.touched), by)
 
 
 def _hamiltonian_path_bound(graph: SlotGraph) -> float:

@@ -287,7 +287,7 @@ class LongestPathBound:
             cuts=tuple((cut, dual) for cut, dual in by_cut if dual),
         )
         nodes, required = (tuple(np.flatnonzero(flags).tolist()) for flags in (self._starts, self._required))
-        self.evidence = PathProof(nodes=nodes, required=required, touched=self._touched, by=by)
+        self.evidence = PathProof.of(nodes, required, self._touched, by)
         if priced.total > 0.0:
             self._centre = self._normal(priced)
 

@@ -3,7 +3,6 @@
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
 
@@ -304,7 +303,7 @@ def test_start_sets_and_required_nodes_are_respected() -> None:
             required[rng.choice(np.flatnonzero(starts))] = True
         exact = _from_set(graph, starts, required)
         touched = (graph.min_touched, graph.max_touched)
-        nothing = PathProof(nodes=tuple(range(n)), touched=touched, by=None)
+        nothing = PathProof(nodes=tuple(range(n)), touched=touched)
         path = LongestPathBound(graph, starts, required, touched, 0.0, nothing)
         goal = exact if np.isfinite(exact) else 20.0
         for _ in range(12):
@@ -322,7 +321,7 @@ def test_finer_resource_units_prove_more_and_nothing_false() -> None:
         graph = (random_graph if seed % 2 else shared_graph)(seed)
         exact, everything = optimum(graph, 0.0), np.ones(len(graph.hops), dtype=bool)
         touched = (graph.min_touched, graph.max_touched)
-        nothing = PathProof(nodes=tuple(range(len(graph.hops))), touched=touched, by=None)
+        nothing = PathProof(nodes=tuple(range(len(graph.hops))), touched=touched)
         path = LongestPathBound(graph, everything, ~everything, touched, 0.0, nothing, limit=64)
         proved = []
         for _ in range(4):
@@ -738,9 +737,9 @@ def test_a_certificate_with_a_set_left_out_proves_nothing() -> None:
     )
     whole = refined(graph, 3.0, 100.0).certificate()
     assert certified_bound(graph, whole) is not None
-    for index, case in enumerate(whole.cases):
-        if case.start_sets:
-            cases = (*whole.cases[:index], replace(case, start_sets=()), *whole.cases[index + 1 :])
-            assert certified_bound(graph, CaseCertificate(proofs=whole.proofs, cases=cases)) is None
+    for index, case in enumerate(whole.boxes):
+        if case.parts:
+            boxes = (*whole.boxes[:index], case.model_copy(update={"parts": ()}), *whole.boxes[index + 1 :])
+            assert certified_bound(graph, CaseCertificate(proofs=whole.proofs, boxes=boxes)) is None
     written = witness_of(Certificates(rack=None, by_case=((WHOLE, whole),)))
     assert written["sha256"] == digest({k: v for k, v in written.items() if k != "sha256"})
