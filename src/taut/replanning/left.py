@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.cluster import ClusterSpec, LatencySpec, MatrixSpec, NetworkSpec, NodeSpec, RackSpec
+from taut.data.cluster import ClusterSpec, NodeSpec
 from taut.data.costs import CostTable
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.suggest import adjacent, nearest
@@ -123,27 +123,19 @@ def cluster_of(cluster: ClusterSpec, sites: Sequence[Site]) -> ClusterSpec:
     groups = [
         spec.model_copy(update={"count": len([*same])}) for spec, same in groupby(sites, key=lambda site: site.spec)
     ]
-    numbers = [site.number for site in sites]
-    place = {number: k for k, number in enumerate(numbers) if number is not None}
+    place = {site.number: k for k, site in enumerate(sites)}
     racks = [
-        RackSpec(**rack.model_dump() | {"nodes": [place[node] for node in rack.nodes if node in place]})
+        rack.model_copy(update={"nodes": [place[node] for node in rack.nodes if node in place]})
         for rack in cluster.network.racks
     ]
-    network = NetworkSpec(**cluster.network.model_dump() | {"racks": [rack for rack in racks if rack.nodes]})
+    network = cluster.network.model_copy(update={"racks": [rack for rack in racks if rack.nodes]})
     few = f"{len(sites)} node{'s' * (len(sites) > 1)}"
     changes: dict[str, Any] = {"name": f"{few} of {cluster.name}", "nodes": groups, "network": network}
     if (rates := cluster.bandwidth_matrix) is not None:
-        changes["bandwidth_matrix"] = MatrixSpec(unit=rates.unit, rows=_part(rates.rows, cluster, sites))
+        changes["bandwidth_matrix"] = rates.model_copy(update={"rows": _part(rates.rows, cluster, sites)})
     if (latencies := cluster.latency_matrix) is not None:
-        changes["latency_matrix"] = LatencySpec(rows_us=_part(latencies.rows_us, cluster, sites))
-    return ClusterSpec.parse({**cluster.model_dump(), **{k: _plain(v) for k, v in changes.items()}}, "what is left")
-
-
-def _plain(value: Any) -> Any:
-    """Plain values of specs."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value.model_dump() if hasattr(value, "model_dump") else value
+        changes["latency_matrix"] = latencies.model_copy(update={"rows_us": _part(latencies.rows_us, cluster, sites)})
+    return ClusterSpec.parse(cluster.model_copy(update=changes).model_dump(), "what is left")
 
 
 def _part(rows: list[list[float]], cluster: ClusterSpec, sites: Sequence[Site]) -> list[list[float]]:
@@ -302,11 +294,6 @@ class LeastSeconds:
                 if at.keys() >= self._wanted.keys()
             }
         return self._known[names]
-
-    @property
-    def degrees(self) -> list[tuple[int, int, int]]:
-        """Degrees and micro-batches that the table has."""
-        return sorted(self.of(self._problem.cluster.devices))
 
     @cached_property
     def of_any(self) -> float:

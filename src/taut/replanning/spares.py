@@ -28,7 +28,7 @@ between unexpected interruptions, and an interruption cost at most 0.1 x 54 days
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from taut.errors import FieldError
@@ -72,16 +72,14 @@ class Spares:
     lost_minutes: float
     goal: float | None
     rigid: bool
-    counts: tuple[SpareCount, ...]
     best: int
     enough: int | None
     most_share: float
+    counts: tuple[SpareCount, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        names = "nodes", "node_days", "repair_hours", "lost_minutes", "goal", "rigid", "best", "enough", "most_share"
-        rows = [{name: getattr(each, name) for name in SpareCount.__annotations__} for each in self.counts]
-        return {name: getattr(self, name) for name in names} | {"counts": rows}
+        return asdict(self) | {"counts": [asdict(each) for each in self.counts]}
 
     def __str__(self) -> str:
         """Rates, the best numbers, and a line for each."""
