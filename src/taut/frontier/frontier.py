@@ -45,7 +45,7 @@ import math
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -126,10 +126,6 @@ class LeastLimit:
     need_kib: int
     limit_kib: int
     leanest: str
-
-    def missing_kib(self, memory: MemoryModel, kib: int) -> int:
-        """KiB that a device with so many lacks for the leanest plan."""
-        return max(self.need_kib - (kib - memory.margin_kib(kib)), 0)
 
 
 def least_limit(problem: PlanningProblem) -> LeastLimit:
@@ -241,25 +237,6 @@ class Frontier:
     points: tuple[FrontierPoint, ...]
     interrupted: bool = False
 
-    @classmethod
-    def of(
-        cls, problem: PlanningProblem, least: LeastLimit, points: Sequence[FrontierPoint], *, interrupted: bool
-    ) -> "Frontier":
-        """The frontier of a problem."""
-        return cls(
-            model=problem.model.name,
-            cluster=problem.cluster.name,
-            global_batch=problem.space.global_batch,
-            tokens_per_step=problem.space.global_batch * problem.model.tokens,
-            latency_model=problem.latency_model,
-            margin=problem.memory.margin,
-            capacity_gib=gib_of(max(problem.capacity_kib)),
-            least_gib=gib_of(least.limit_kib),
-            leanest=least.leanest,
-            points=tuple(points),
-            interrupted=interrupted,
-        )
-
     @property
     def sequence_length(self) -> int:
         """Tokens of one sample."""
@@ -285,14 +262,16 @@ class Frontier:
         """From the least limit that a plan here fits to the largest one searched."""
         return min(point.needs_gib or 0.0 for point in self.planned), self.planned[-1].limit_gib
 
+    def steps(self, least_gib: float, most_gib: float) -> list[float]:
+        """Limits between two at which lower or upper steps, with the KiB before and after each."""
+        limits = {kib_of(point.limit_gib) + after for point in self.points for after in (0, 1)}
+        limits |= {_needs(point) - before for point in self.planned for before in (0, 1)}
+        return [gib_of(limit) for limit in sorted(limits) if kib_of(least_gib) <= limit <= kib_of(most_gib)]
+
     @property
     def widest_gap(self) -> float | None:
         """Largest relative gap between upper and lower at any limit of the span, (3)."""
-        # Both figures step at these limits alone.
-        limits = {kib_of(point.limit_gib) + after for point in self.points for after in (0, 1)}
-        limits |= {_needs(point) - before for point in self.planned for before in (0, 1)}
-        least, most = (kib_of(end) for end in self.span_gib)
-        pairs = [self.at(gib_of(limit)) for limit in limits if least <= limit <= most]
+        pairs = [self.at(limit) for limit in self.steps(*self.span_gib)]
         gaps = [relative_gap(upper, lower) for lower, upper in pairs]
         return max((gap for gap in gaps if gap is not None), default=None)
 
@@ -521,8 +500,8 @@ class Sweep:
     def _missed(self, limit: float) -> FrontierPoint:
         """A limit that no plan fits, with what a device lacks."""
         kib = min(kib_of(limit), max(self.problem.capacity_kib))
-        missing = self.least.missing_kib(self.problem.memory, kib)
-        return FrontierPoint(limit_gib=limit, status=Status.INFEASIBLE, missing_bytes=missing * KIB)
+        missing = self.least.need_kib - (kib - self.problem.memory.margin_kib(kib))
+        return FrontierPoint(limit_gib=limit, status=Status.INFEASIBLE, missing_bytes=max(missing, 0) * KIB)
 
 
 def _without_repeats(points: list[FrontierPoint]) -> list[FrontierPoint]:
@@ -637,7 +616,19 @@ def frontier_of(
     found = sweep.run(given)
     if all(point.plan is None for point in found):
         raise _nothing(sweep, found)
-    return Frontier.of(problem, sweep.least, found, interrupted=sweep.interrupted)
+    return Frontier(
+        model=problem.model.name,
+        cluster=problem.cluster.name,
+        global_batch=problem.space.global_batch,
+        tokens_per_step=problem.space.global_batch * problem.model.tokens,
+        latency_model=problem.latency_model,
+        margin=problem.memory.margin,
+        capacity_gib=gib_of(max(problem.capacity_kib)),
+        least_gib=gib_of(sweep.least.limit_kib),
+        leanest=sweep.least.leanest,
+        points=tuple(found),
+        interrupted=sweep.interrupted,
+    )
 
 
 def _nothing(sweep: Sweep, points: list[FrontierPoint]) -> TautError:

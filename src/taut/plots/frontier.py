@@ -21,7 +21,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from taut.frontier.frontier import Frontier, FrontierPoint, gib_of, kib_of, rounded_down, rounded_up
+from taut.frontier.frontier import Frontier, FrontierPoint, rounded_down, rounded_up
 from taut.frontier.resources import ResourceFront, ResourcePoint
 from taut.plots.plan import HOP, RING, new_axes
 from taut.solver.result import Status
@@ -50,7 +50,7 @@ def plot_frontier(frontier: Frontier, ax: "Axes | None" = None) -> "Axes":
     'gpt2-345m on dgx-a100, global batch 32'
     """
     ax = ax or new_axes(9.0, 5.4)
-    limits = _steps(frontier)
+    limits = sorted({frontier.least_gib, *frontier.steps(frontier.least_gib, frontier.points[-1].limit_gib)})
     lower, upper = (list(figures) for figures in zip(*(frontier.at(limit) for limit in limits), strict=True))
     least, most = min(lower), max(value for value in upper if math.isfinite(value))
     room = max(most - least, 0.02 * most)
@@ -63,14 +63,6 @@ def plot_frontier(frontier: Frontier, ax: "Axes | None" = None) -> "Axes":
     _name_axes(ax, frontier)
     _name_plans(ax, frontier)
     return ax
-
-
-def _steps(frontier: Frontier) -> list[float]:
-    """Limits at which upper or lower steps, with the KiB before and after each."""
-    kib = {kib_of(point.limit_gib) + after for point in frontier.points for after in (0, 1)}
-    kib |= {kib_of(point.needs_gib or 0.0) - before for point in frontier.planned for before in (0, 1)}
-    least, most = kib_of(frontier.least_gib), kib_of(frontier.points[-1].limit_gib)
-    return [gib_of(limit) for limit in sorted({*kib, least}) if least <= limit <= most]
 
 
 def _draw_regions(ax: "Axes", frontier: Frontier, limits: list[float], lower: list[float], upper: list[float]) -> None:
