@@ -22,8 +22,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 
 from taut.plots.plan import HOP, SHADES
+from taut.quoting import html_text as text
 from taut.reports.page.figures import BARS, Moments, Points, gap_figure, steps_figure
-from taut.reports.page.markup import POLICY, box, document, drawing, label, section, text
+from taut.reports.page.markup import POLICY, box, document, drawing, label, section
 from taut.solver.branch_and_bound.stop import History, Listener, Progress
 from taut.solver.result import CandidateBound, State, relative_gap
 from taut.words import percent

@@ -37,7 +37,8 @@ from taut.planning.proof import figure_of
 from taut.planning.tables import device_ranges
 from taut.plots.plan import HOP, INSIDE, RING, SHADES, Grid, grid_of
 from taut.plots.schedule import IDLE, NAMES, Bars, bars_of, colour, shades
-from taut.reports.page.markup import box, boxes, drawing, label, legend, line, text
+from taut.quoting import html_text as text
+from taut.reports.page.markup import box, boxes, drawing, label, legend, line
 from taut.reports.plan_details import slowest_words
 from taut.schedules.reading import planned
 from taut.solver.result import relative_gap
@@ -262,9 +263,9 @@ def placement_figure(plan: Plan) -> str:
     count = len(grid.site)
     block = np.arange(count) // -(-count // MOST_SITES)
     rate, cell = _blocks(grid.rate, block), SIDE / (block[-1] + 1)
-    level, scale = _levels(grid)
-    place = EDGE + BAND
-    parts = [_row_runs(level(rate), place, cell), *_bands(grid, block, cell), *_frames(grid, block, cell)]
+    least, most, scale = _levels(grid)
+    place, shaded = EDGE + BAND, _shaded(rate, least, most)
+    parts = [_row_runs(shaded, place, cell), *_bands(grid, block, cell), *_frames(grid, block, cell)]
     hops = {(int(block[a]), int(block[b])) for a, b in grid.hops}
     ring = {(int(block[a]), int(block[b])) for a, b in grid.ring if a != b}
     inset = [(place + b * cell + 0.38 * cell, place + a * cell + 0.38 * cell, *(0.24 * cell,) * 2) for a, b in ring]
@@ -279,7 +280,7 @@ def placement_figure(plan: Plan) -> str:
     )
     what = "node" if np.array_equal(grid.site, grid.node) else "device"
     drawn = drawing(SIDE + place + 4, SIDE + place + 4, parts, "bandwidth between sites in the order of the plan")
-    shades = [(f"{least:.4g} Gb/s and more", shade) for shade, least in scale]
+    shades = [(f"{slowest:.4g} Gb/s and more", shade) for shade, slowest in scale]
     marks = [("to the next stage", HOP), ("all-reduce of stage 0", RING)]
     note = f"Rows send, columns receive; one row a {what}. Frames: neighbouring {what}s with the same stages.{merged}"
     return f'{drawn}{legend([*marks, *shades])}<p class="note">{note}</p>'
@@ -293,35 +294,27 @@ def _blocks(rate: Floats, block: Ints) -> Floats:
     return np.where(np.isinf(least), np.nan, least)
 
 
-def _levels(grid: Grid) -> "tuple[_Levels, list[tuple[str, float]]]":
-    """Shade of rates, and the least rate of every shade that occurs."""
+def _levels(grid: Grid) -> tuple[float, float, list[tuple[str, float]]]:
+    """Rates between which shades differ, and the least rate of every shade that occurs."""
     between = grid.rate[grid.node[:, None] != grid.node[None, :]]
     known = grid.rate[np.isfinite(grid.rate)]
     scaled = between if between.size else known
     least, most = float(scaled.min(initial=np.inf)), float(scaled.max(initial=0.0))
     if not least < most:
         least = most
-    levels = _Levels(least, most)
     inside = [(INSIDE, float(known[known > most].min()))] if (known > most).any() else []
     if least == most:
-        return levels, [(GREYS[-1], most), *inside]
-    return levels, [(GREYS[k], least + (most - least) * k / len(GREYS)) for k in (0, 3, 7)] + inside
+        return least, most, [(GREYS[-1], most), *inside]
+    return least, most, [(GREYS[k], least + (most - least) * k / len(GREYS)) for k in (0, 3, 7)] + inside
 
 
-class _Levels:
+def _shaded(rate: Floats, least: float, most: float) -> list[list[str]]:
     """Colours of rates between a least and a most; above it a colour of its own, white where there is no link."""
-
-    def __init__(self, least: float, most: float) -> None:
-        self._least, self._most = least, most
-
-    def __call__(self, rate: Floats) -> list[list[str]]:
-        span = self._most - self._least
-        share = np.ones_like(rate) if span <= 0 else (rate - self._least) / span
-        known = np.nan_to_num(share, nan=0.0)
-        index = np.clip((known * len(GREYS)).astype(int), 0, len(GREYS) - 1)
-        shades = np.array([*GREYS, INSIDE, "#ffffff"])
-        index = np.where(rate > self._most, len(GREYS), index)
-        return [list(row) for row in shades[np.where(np.isnan(rate), len(GREYS) + 1, index)].tolist()]
+    share = np.ones_like(rate) if most <= least else (rate - least) / (most - least)
+    index = np.clip((np.nan_to_num(share, nan=0.0) * len(GREYS)).astype(int), 0, len(GREYS) - 1)
+    index = np.where(np.isnan(rate), len(GREYS) + 1, np.where(rate > most, len(GREYS), index))
+    shades: list[list[str]] = np.array([*GREYS, INSIDE, "#ffffff"])[index].tolist()
+    return shades
 
 
 def _row_runs(shades: list[list[str]], place: float, cell: float) -> str:

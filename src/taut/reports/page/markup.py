@@ -22,15 +22,10 @@ from taut.data.calibration import Calibration
 from taut.errors import DataError
 from taut.planning.plan import Plan
 from taut.planning.tables import device_ranges
-from taut.quoting import html_text
+from taut.quoting import html_text as text
 from taut.words import percent
 
 _HIDDEN = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
-
-
-def text(value: object) -> str:
-    """A value as text or attribute, (1)."""
-    return html_text(value)
 
 
 def script_json(values: object) -> str:

@@ -17,6 +17,7 @@ from taut.planning.summary import MESH_PARTS, PARTS, bubble_of, parts_of, strate
 from taut.planning.tables import batch_words
 from taut.plots.plan import HOP, RING
 from taut.plots.schedule import bars_of
+from taut.quoting import html_text as text
 from taut.reports.page.figures import (
     BARS,
     BESIDE,
@@ -51,7 +52,6 @@ from taut.reports.page.markup import (
     section,
     stages_table,
     table,
-    text,
 )
 from taut.reports.plan_details import candidate_name, own_entry, slowest_words
 from taut.schedules.reading import planned
