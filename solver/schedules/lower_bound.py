@@ -72,6 +72,7 @@ from taut.solver.schedules.one_machine import (
     MOST_SWEEPS,
     MOST_VISITS,
     WIDTHS,
+    Relaxed,
     RoundedProblem,
     heads,
     refute,
@@ -91,19 +92,6 @@ class ScheduleBound:
     source: str
     witness: dict[str, Any] = field(default_factory=dict)
     work: int = 0
-
-
-@dataclass(frozen=True)
-class Relaxed:
-    """A pipeline in whole numbers with its heads and tails (3, C, m), in time units."""
-
-    rounded: RoundedProblem
-    head: Ints
-    tail: Ints
-
-    def device(self, number: int) -> OneMachine | None:
-        """The one-machine relaxation of a device; None if 64 bits cannot tell its states apart."""
-        return single_device(self.rounded, number, self.head, self.tail)
 
 
 def relaxed(problem: ScheduleProblem) -> Relaxed:
@@ -232,7 +220,7 @@ class _Search:
 
     def run(self) -> None:
         """Try the incumbent, then ever larger targets: on each device, on the best one, on all together."""
-        devices = [(d, device) for d in self._order() if (device := self.given.device(d)) is not None]
+        devices = [(d, device) for d in self._order() if (device := single_device(self.given, d)) is not None]
         if not devices:
             return
         attempts: list[_Attempt] = [partial(self._alone, d, device, 1) for d, device in devices]
@@ -290,8 +278,7 @@ class _Search:
 
     def _together(self, target: int, most: int) -> _Outcome:
         """Refute a target by all devices."""
-        given = self.given
-        found = refute_by_propagation(given.rounded, given.head, given.tail, target, most=most, stop=self.stop)
+        found = refute_by_propagation(self.given, target, most=most, stop=self.stop)
         if found.visits is None:
             return found.work, None
         return found.work, {"source": "propagation", "target": target, "visits": found.visits}
@@ -325,7 +312,7 @@ def rederived(problem: ScheduleProblem, witness: Mapping[str, Any]) -> float:
 
 def _alone(given: Relaxed, witness: Mapping[str, Any], target: int) -> bool:
     """Whether a time unit is refuted as (7) says."""
-    device = given.device(_count(witness, "device", len(given.rounded.limit)))
+    device = single_device(given, _count(witness, "device", len(given.rounded.limit)))
     sweeps = _count(witness, "sweeps", MOST_SWEEPS + 1)
     return device is not None and refute(device, target, sweeps=sweeps).refuted == sweeps
 
@@ -333,7 +320,7 @@ def _alone(given: Relaxed, witness: Mapping[str, Any], target: int) -> bool:
 def _together(given: Relaxed, witness: Mapping[str, Any], target: int) -> bool:
     """Whether a time unit is refuted as (8) says."""
     visits = _count(witness, "visits", MOST_VISITS + 1)
-    return refute_by_propagation(given.rounded, given.head, given.tail, target, visits=visits).visits == visits
+    return refute_by_propagation(given, target, visits=visits).visits == visits
 
 
 def _count(witness: Mapping[str, Any], name: str, end: int) -> int:

@@ -219,8 +219,17 @@ def refute(
     return Swept(None, work, *left)
 
 
-def single_device(rounded: RoundedProblem, number: int, head: Ints, tail: Ints) -> OneMachine | None:
-    """One device with heads and tails (3, C, m), (1) to (3); None if 64 bits cannot tell its states apart."""
+class Relaxed(NamedTuple):
+    """A pipeline in whole numbers with its heads and tails (3, C, m), in time units."""
+
+    rounded: RoundedProblem
+    head: Ints
+    tail: Ints
+
+
+def single_device(given: Relaxed, number: int) -> OneMachine | None:
+    """One device with its heads and tails, (1) to (3); None if 64 bits cannot tell its states apart."""
+    rounded, head, tail = given
     chunks = np.flatnonzero(rounded.device == number)
     m, v = rounded.micro_batches, len(chunks)
     chain = [(FORWARD, c) for c in chunks] + [(INPUT_GRADIENT, c) for c in chunks[::-1]]
@@ -234,7 +243,7 @@ def single_device(rounded: RoundedProblem, number: int, head: Ints, tail: Ints) 
     lag, spacing = np.zeros((2, len(size)), np.int64)
     for s in range(1, 2 * v):
         lag[s], spacing[s] = _way(rounded, *chain[s - 1], *chain[s])
-    given = rounded.activation - rounded.kept
+    freed = rounded.activation - rounded.kept
     early, late = np.zeros((2, len(size), int(size.max())), np.int64)
     for s, (kind, c) in enumerate(chain):
         early[s, :m], late[s, :m] = head[kind, c], tail[kind, c]
@@ -245,7 +254,7 @@ def single_device(rounded: RoundedProblem, number: int, head: Ints, tail: Ints) 
         late[2 * v + g, : len(first)] = kinds[0, g] * np.arange(len(first))[::-1]
     slot, slots = _slots(rounded, chain, np.flatnonzero(lag), len(size), int(rounded.limit[number]))
     seconds = np.concatenate((rounded.forward[chunks], rounded.input_gradient[chunks[::-1]], kinds[0]))
-    memory = np.concatenate((rounded.activation[chunks], -given[chunks[::-1]], -kinds[1]))
+    memory = np.concatenate((rounded.activation[chunks], -freed[chunks[::-1]], -kinds[1]))
     radix = np.concatenate(([1], np.cumprod(size[:-1] + 1)))
     return OneMachine(
         streams=np.ascontiguousarray(np.stack((size, seconds, memory, radix, lag, spacing, slot), axis=1)),
@@ -350,24 +359,22 @@ class Propagated(NamedTuple):
 
 
 def refute_by_propagation(
-    rounded: RoundedProblem,
-    head: Ints,
-    tail: Ints,
+    given: Relaxed,
     target: int,
     *,
     visits: int = MOST_VISITS,
     most: int = 1 << 62,
     stop: Callable[[], bool] = lambda: False,
 ) -> Propagated:
-    """Try to show that no schedule ends by the time unit ``target``, from heads and tails (3, C, m), (11), (12)."""
-    work, visit, devices = 0, 0, np.arange(len(rounded.limit))[::-1]
+    """Try to show that no schedule ends by the time unit ``target``, from heads and tails, (11), (12)."""
+    work, visit, devices = 0, 0, np.arange(len(given.rounded.limit))[::-1]
     while True:
-        before = head.sum() + tail.sum()
+        before = given.head.sum() + given.tail.sum()
         for d in devices:
             if visit == visits:
                 return Propagated(None, work)
             visit += 1
-            machine = single_device(rounded, int(d), head, tail)
+            machine = single_device(given, int(d))
             if machine is None:
                 continue
             swept = refute(machine, target, stages=_STAGES, most=most - work, stop=stop)
@@ -376,32 +383,25 @@ def refute_by_propagation(
                 return Propagated(visit, work)
             if work >= most or stop() or not len(swept.backwards.keys):
                 return Propagated(None, work)
-            head, tail = _adjusted(rounded, int(d), machine, head, tail, swept.forwards, swept.backwards)
-        if head.sum() + tail.sum() - before < _LITTLE * target * head.size:
+            given = _adjusted(given, int(d), machine, swept)
+        if given.head.sum() + given.tail.sum() - before < _LITTLE * target * given.head.size:
             return Propagated(None, work)
         devices = devices[::-1]
 
 
-def _adjusted(
-    rounded: RoundedProblem,
-    number: int,
-    machine: OneMachine,
-    head: Ints,
-    tail: Ints,
-    forwards: SweptStates,
-    backwards: SweptStates,
-) -> tuple[Ints, Ints]:
+def _adjusted(given: Relaxed, number: int, machine: OneMachine, swept: Swept) -> Relaxed:
     """Heads and tails by (11), for all devices."""
+    rounded, (forwards, backwards) = given.rounded, (swept.forwards, swept.backwards)
     chunks = np.flatnonzero(rounded.device == number)
     chain = [(FORWARD, c) for c in chunks] + [(INPUT_GRADIENT, c) for c in chunks[::-1]]
-    head, tail = head.copy(), tail.copy()
+    head, tail = given.head.copy(), given.tail.copy()
     for s, (kind, c) in enumerate(chain):
         radix, base = machine.streams[s, RADIX], int(machine.streams[s, SIZE]) + 1
         early = _least(forwards.keys // radix % base, forwards.least[:, 0], base)[1:]
         late = _least(backwards.keys // radix % base, backwards.least[:, 0], base)[:-1]
         head[kind, c] = np.maximum(head[kind, c], early - machine.streams[s, SECONDS])
         tail[kind, c] = np.maximum(tail[kind, c], late - machine.streams[s, SECONDS])
-    return heads(rounded, head), tails(rounded, tail)
+    return Relaxed(rounded, heads(rounded, head), tails(rounded, tail))
 
 
 def _least(place: Ints, values: Ints, size: int) -> Ints:

@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 from benchmarks.schedules import even
 from taut.data.arrays import Floats
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.lower_bound import closed_form_bound, is_feasible, lower_bound, rederived
+from taut.solver.schedules.lower_bound import closed_form_bound, is_feasible, lower_bound, rederived, relaxed
 from taut.solver.schedules.one_machine import (
     WIDTHS,
-    heads,
     refute,
     refute_by_propagation,
-    rounded_down,
     single_device,
-    tails,
 )
 from taut.solver.schedules.optimize import solve
 from tests.support.schedule_pipelines import device_map, least_makespan, one_by_one, unlike
@@ -125,11 +122,11 @@ def test_every_target_below_the_bound_is_within_the_incumbents_step() -> None:
 def test_sweeps_solve_the_relaxation_of_one_device(name: str, limit: int, relaxation: float) -> None:
     """4 x 8, last device: what CP-SAT proved of it with times rounded to 10 microseconds; refuted below, not above."""
     problem = even(v_shape(4), 8, REAL[name], limit)
-    rounded = rounded_down(problem)
-    device = single_device(rounded, 3, heads(rounded), tails(rounded))
+    given = relaxed(problem)
+    device = single_device(given, 3)
     assert device is not None
-    assert refute(device, rounded.target(0.999 * relaxation)).refuted is not None
-    assert refute(device, rounded.target(1.001 * relaxation)).refuted is None
+    assert refute(device, given.rounded.target(0.999 * relaxation)).refuted is not None
+    assert refute(device, given.rounded.target(1.001 * relaxation)).refuted is None
     assert lower_bound(problem).lower_bound >= 0.999 * relaxation
 
 
@@ -198,13 +195,12 @@ def test_no_target_of_the_optimum_or_beyond_is_refuted() -> None:
         draw = np.random.default_rng(3000 + seed)
         problem = unlike(draw, device_map(draw, int(draw.integers(1, 4))), 3, 6)
         solved = solve(problem, one_by_one(problem), work_limit=20.0)
-        rounded = rounded_down(problem)
-        head, tail = heads(rounded), tails(rounded)
-        best = rounded.target(solved.makespan) + 1
+        given = relaxed(problem)
+        best = given.rounded.target(solved.makespan) + 1
         for target in (best, best + 1, best + best // 10):
-            assert refute_by_propagation(rounded, head, tail, target).visits is None
+            assert refute_by_propagation(given, target).visits is None
             for d in range(problem.num_devices):
-                device = single_device(rounded, d, head, tail)
+                device = single_device(given, d)
                 assert device is not None
                 assert refute(device, target).refuted is None
 
