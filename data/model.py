@@ -14,6 +14,8 @@ A number of layers L of one shape may still be of several kinds, layers :math:`l
     layer of the last one's shape, three norms, a product from 2 h to h of the normed output and the embedding of the
     token that follows, and logits with a loss of its own by the same head. They stand behind the layers, with the head,
     whose stage then has a copy of the embedding; the copies exchange their gradients as a tied embedding's do.
+    ``mtp_kinds`` are the kinds of several layers for each token instead (Nemotron 3: attention and experts), and with
+    ``mtp_repeated`` all tokens pass the same weights (``mtp_use_repeated_layer`` of Megatron-LM).
 
 (5) With ``position_rows`` positions have an embedding of so many rows (GPT-2, OPT). It lies with the token embedding,
     whole on every tensor rank, and no head is tied to it.
@@ -86,6 +88,8 @@ class ModelSpec(GrownSpec):
     position_rows: Annotated[int, Field(ge=0, le=10_000_000, strict=True), LATER] = 0
     further_embedding: Annotated[int, Field(ge=0, le=MOST_PARAMETERS, strict=True), LATER] = 0
     mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True), LATER] = 0
+    mtp_kinds: Annotated[list[str], Field(max_length=100), LATER] = []
+    mtp_repeated: Annotated[bool, LATER] = False
     encoder: Annotated[EncoderSpec | None, LATER] = None
     source: str = ""
 
@@ -113,8 +117,7 @@ class ModelSpec(GrownSpec):
         for name in ("position_rows", "further_embedding"):
             if getattr(self, name) and not self.vocab:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 without a vocab")
-        if self.mtp_layers and not self.blocks[-1].is_usual:
-            raise ValueError(f"mtp_layers is {self.mtp_layers}, expected 0 where the last layer has parts of its own")
+        self._check_further()
         if self.encoder:
             self._check_encoder(self.encoder)
         if self.parameters() > MOST_PARAMETERS:
@@ -138,6 +141,20 @@ class ModelSpec(GrownSpec):
         if encoder.most_images * encoder.image_tokens > self.tokens:
             images = f"{encoder.most_images} images of {encoder.image_tokens} tokens"
             raise ValueError(f"encoder.most_images: {images}, expected at most the {self.tokens} tokens of a sequence")
+
+    def _check_further(self) -> None:
+        if unknown := [kind for kind in self.mtp_kinds if kind not in self.kinds]:
+            raise ValueError(f"mtp_kinds: {unknown[0]!r}, expected kinds of the layers: {', '.join(self.kinds)}")
+        last, words = self.blocks[-1], f"mtp_layers is {self.mtp_layers}, expected"
+        if self.mtp_layers and not self.mtp_kinds and last.only:
+            raise ValueError(f"{words} mtp_kinds with it where the last layer has one part only")
+        for layer in self.further:
+            if (layer.hidden, layer.seq) != (last.hidden, last.seq):
+                raise ValueError(f"mtp_kinds: {layer.kind!r}, expected layers with the last layer's hidden and seq")
+            if last.streams > 1 or layer.streams > 1:
+                raise ValueError(f"{words} 0 where layers have several streams")
+            if any(part.reused or not part.kv_matrices for part in layer.together):
+                raise ValueError(f"{words} 0 where {layer.kind!r} takes keys or weights of an earlier layer")
 
     def _check_kinds(self) -> None:
         kinds: dict[str, LayerSpec] = {}
@@ -178,6 +195,16 @@ class ModelSpec(GrownSpec):
     def kinds(self) -> dict[str, LayerSpec]:
         """The distinct layer shapes by kind."""
         return {layer.kind: layer for layer in self.blocks}
+
+    @cached_property
+    def further(self) -> tuple[LayerSpec, ...]:
+        """The layers that further tokens pass, behind the others, (4)."""
+        return tuple(self.kinds[kind] for kind in self.mtp_kinds or [self.blocks[-1].kind]) * self.mtp_layers
+
+    @property
+    def further_held(self) -> tuple[LayerSpec, ...]:
+        """Those of them that have weights of their own."""
+        return self.further[: len(self.mtp_kinds) or 1] if self.mtp_repeated else self.further
 
     @cached_property
     def has_experts(self) -> bool:
@@ -228,7 +255,7 @@ class ModelSpec(GrownSpec):
         if not self.mtp_layers:
             return head
         copy = 0 if self.tied_embedding or shared else table
-        return head + copy + self.mtp_layers * (2 * hidden**2 // tp + 3 * norm)
+        return head + copy + (1 if self.mtp_repeated else self.mtp_layers) * (2 * hidden**2 // tp + 3 * norm)
 
     @property
     def shares_embedding(self) -> bool:
@@ -242,7 +269,7 @@ class ModelSpec(GrownSpec):
 
     def parameters(self) -> int:
         """Parameters of the whole model; a tied head is counted once."""
-        blocks = sum(layer.own_parameters for layer in self.blocks) + self.mtp_layers * self.blocks[-1].parameters()
+        blocks = sum(layer.own_parameters for layer in (*self.blocks, *self.further_held))
         embedding = (self.vocab or 0) * self.blocks[0].hidden + self.position_parameters
         padded = 0 if self.tied_embedding else self.padded_vocab(1) * self.blocks[-1].hidden
         norm = self.head_parameters(shared=True) - padded
@@ -251,8 +278,7 @@ class ModelSpec(GrownSpec):
 
     def active_parameters(self) -> int:
         """Parameters that one token uses: all but those of the experts that do not take it."""
-        unused = sum(layer.unused_parameters for layer in self.blocks)
-        return self.parameters() - unused - self.mtp_layers * self.blocks[-1].unused_parameters
+        return self.parameters() - sum(layer.unused_parameters for layer in (*self.blocks, *self.further_held))
 
     def head_flops(self) -> float:
         """FLOP of the head for one sample, forward."""
@@ -260,9 +286,9 @@ class ModelSpec(GrownSpec):
 
     def training_flops(self) -> float:
         """Model FLOP of one sample, forward and backward, without recomputation (backward counts twice)."""
-        further = self.mtp_layers * (self.blocks[-1].forward_flops() + self._further_head_flops())
-        images = self.encoder.training_flops() if self.encoder else 0.0
-        return 3.0 * (sum(layer.forward_flops() for layer in self.blocks) + self.head_flops() + further) + images
+        layers = sum(layer.forward_flops() for layer in (*self.blocks, *self.further))
+        heads = self.head_flops() + self.mtp_layers * self._further_head_flops()
+        return 3.0 * (layers + heads) + (self.encoder.training_flops() if self.encoder else 0.0)
 
     def _further_head_flops(self) -> float:
         """FLOP of a further token's logits and its product from 2 h to h, forward, (4)."""

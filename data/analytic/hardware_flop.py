@@ -30,7 +30,7 @@ def executed_flop(
 ) -> float:
     """FLOP that a sample's passes execute under the recompute of every layer, (1) and (2); ``kept`` of a stack."""
     selective_products, early_stop = kept.get("selective_products", False), kept.get("early_stop", False)
-    masked = sum(_masked(layer) for layer in model.blocks) + model.mtp_layers * _masked(model.blocks[-1])
+    masked = sum(_masked(layer) for layer in (*model.blocks, *model.further))
     again = sum(
         (_whole(layer, early_stop) if kind == "full" else _selective(layer, modules, selective_products))
         for layer, kind in zip(model.blocks, recompute, strict=True)

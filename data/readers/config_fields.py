@@ -39,9 +39,13 @@ def first(values: Mapping[str, Any], concept: str) -> Any:
 
 _FORMS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("architectures", "layer_types", "indexer_types", "mlp_layer_types"), ((list,), "a list")),
+    **dict.fromkeys(
+        ("index_topk_pattern", "mtp_hybrid_override_pattern", "mtp_layers_block_type"),
+        ((str, list), "letters or a list"),
+    ),
+    "mtp_use_repeated_layer": ((bool,), "true or false"),
     **dict.fromkeys(("sparse_attention_config", "linear_attn_config"), ((dict,), "a section")),
     **dict.fromkeys(("index_topk_freq", "index_skip_topk_offset"), ((int,), "a whole number")),
-    "index_topk_pattern": ((str, list), "letters or a list"),
     "model_type": ((str,), "a name"),
     "moe_layer_freq": ((int, list), "a whole number or a list"),
     **{

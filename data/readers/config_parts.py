@@ -20,7 +20,7 @@ Two rules need a formula:
     :math:`k E / (E + Z)` of E, rounded: 12 of 768 with 512 that work are 8.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,7 +113,7 @@ class _File:
 
     def known(self, name: str, found: list[Any], kinds: Iterable[str]) -> list[Any]:
         """Entries that a list has under a name, if all are of some kinds."""
-        if others := [kind for kind in found if kind not in kinds]:
+        if others := [kind for kind in found if kind not in [*kinds]]:
             raise DataError(
                 f"{self.where}: {name} names {shorten(others[0])}, expected {one_of(str(others[0]), kinds)}"
             )
@@ -206,8 +206,6 @@ def _nemotron_h(file: _File) -> Iterator[Layer]:
         (file.values[name] for name in ("layers_block_type", "layer_types") if file.get(name) is not None), None
     )
     listed = list(pattern) if isinstance(pattern, str | list) and named is None else named
-    kinds = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba"}
-    kinds |= {"full_attention": "attention"} | {kind: kind for kind in ("mamba", "attention", "mlp", "moe")}
     listed = ["linear_attention", "moe", "full_attention", "mlp"] if listed is None else listed
     if not listed or (layers := file.get("num_hidden_layers")) not in (None, len(listed)):
         words = f"expected one for each of num_hidden_layers ({shorten(layers)})" if listed else "expected some"
@@ -215,13 +213,13 @@ def _nemotron_h(file: _File) -> Iterator[Layer]:
         raise DataError(f"{file.where}: {name} has {len(listed)} entries, {words}")
     sizes = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "chunk_size")
     mamba, hidden = _mamba2(*map(file.number, sizes)), file.hidden
-    for kind in (kinds[each] for each in file.known("layers_block_type", listed, kinds)):
+    for kind in _nemotron_kinds(file, "layers_block_type", listed):
         if kind == "mamba":
             yield {"kind": "mamba", "only": "attention", **mamba}
         elif kind == "attention":
             windowed = file.window(True, "sliding_window")
             yield {"kind": "attention", "only": "attention", **file.attention(), **windowed}
-        elif kind == "mlp":
+        elif kind == "dense":
             yield {"kind": "dense", "only": "feed_forward", "heads": 1, **file.dense()}
         else:
             file.number("n_shared_experts", usual=1)  # The class has one, whatever the number is.
@@ -229,6 +227,22 @@ def _nemotron_h(file: _File) -> Iterator[Layer]:
             routed = file.experts(shared=width, **({"latent_hidden": latent} if latent else {}))
             routed |= {"adjoined": _through(hidden, latent)} if latent else {}
             yield {"kind": "experts", "only": "feed_forward", "heads": 1, **routed}
+
+
+def _nemotron_kinds(file: _File, name: str, listed: list[Any]) -> list[str]:
+    """Kinds of the layers that letters or words name."""
+    kinds = {"M": "mamba", "*": "attention", "-": "dense", "E": "experts", "linear_attention": "mamba", "mlp": "dense"}
+    kinds |= {"mamba": "mamba", "attention": "attention", "full_attention": "attention", "moe": "experts"}
+    return [kinds[each] for each in file.known(name, listed, kinds)]
+
+
+def _further_of_nemotron(file: _File, known: Collection[str]) -> dict[str, Any]:
+    """Layers for further tokens, one token's for all, as in NVIDIA's runs, unless the file says otherwise."""
+    names = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
+    name = next((name for name in names if file.get(name)), names[1])
+    kinds = _nemotron_kinds(file, name, list(file.get(name) or ("attention", "moe")))
+    own = {"mtp_kinds": kinds, "mtp_repeated": file.get("mtp_use_repeated_layer", True)}
+    return own if set(kinds) <= set(known) else {}
 
 
 def _falcon_h1(file: _File) -> list[Layer]:
@@ -891,6 +905,8 @@ def layers_of_parts(values: Mapping[str, Any], where: str, tokens: int) -> dict[
     if each := family.startswith("gemma") and values.get("hidden_size_per_layer_input"):
         rows = file.number("vocab_size_per_layer_input", "vocab_size")
         own["further_embedding"] = rows * each * sum(layer["count"] for layer in found)
+    if family == "nemotron_h":
+        own |= _further_of_nemotron(file, kinds)
     return own
 
 

@@ -111,14 +111,20 @@ class PricedLayers:
 
     @cached_property
     def _holds(self) -> tuple[Floats, Floats, Floats]:
-        return _held_by_ranges(tuple(layer.kind for layer in self.model.blocks), self.ends, self.model.mtp_layers)
+        return self._held(self.model.further)
 
-    def sums(self, per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
-        """Sum (1) of a figure of layers, embedding and head over every range."""
+    def _held(self, further: Sequence[LayerSpec]) -> tuple[Floats, Floats, Floats]:
+        """What ranges hold, with these layers for further tokens."""
+        kinds, behind = (tuple(layer.kind for layer in layers) for layers in (self.model.blocks, further))
+        return _held_by_ranges(kinds, self.ends, behind)
+
+    def sums(self, per_kind: Sequence[float], at_first: float, at_last: float, *, weights: bool = False) -> Floats:
+        """Sum (1) of a figure of layers, embedding and head over every range; ``weights`` in common count once."""
         total = np.zeros(self.first.shape)
         total[0] = at_first
         total[:, -1] += at_last
-        for figure, times in zip(per_kind, self.count, strict=True):
+        count = self._held(self.model.further_held)[0] if weights else self.count
+        for figure, times in zip(per_kind, count, strict=True):
             total += figure * times
         return np.asarray(total)
 
@@ -127,7 +133,7 @@ class PricedLayers:
         """Layers of a kind that a range recomputes, (kinds, L+1, L+1); None where full recompute is of all of them."""
         if not self.first_layers:
             return None
-        count = _held_by_ranges(tuple(layer.kind for layer in self.model.blocks), self.ends, 0)[0]
+        count = self._held(())[0]
         until = self.ends_of_first_layers
         return np.asarray(np.minimum(count, count[:, np.arange(len(until)), until][:, :, None]))
 
@@ -256,7 +262,7 @@ class PricedLayers:
 
 
 @lru_cache(maxsize=16)
-def _held_by_ranges(kinds: tuple[str, ...], ends: bool, further: int) -> tuple[Floats, Floats, Floats]:
+def _held_by_ranges(kinds: tuple[str, ...], ends: bool, further: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
     """Layers of each kind that ranges hold (kinds, L+1, L+1), and whether they hold the first and the last layer."""
     of_kind = np.array([[other == kind for other in kinds] for kind in dict.fromkeys(kinds)], dtype=float)
     of_kind = np.pad(of_kind, ((0, 0), (int(ends), int(ends))))
@@ -265,7 +271,8 @@ def _held_by_ranges(kinds: tuple[str, ...], ends: bool, further: int) -> tuple[F
     first, last = np.zeros((2, *count.shape[1:]))
     first[0, :], last[:, -1] = 1.0, 1.0
     # Layers that predict further tokens stand with the head.
-    count[list(dict.fromkeys(kinds)).index(kinds[-1])] += further * last
+    for kind in further:
+        count[list(dict.fromkeys(kinds)).index(kind)] += last
     for figure in (count, first, last):
         figure.setflags(write=False)
     return count, first, last

@@ -154,7 +154,7 @@ class RangeFigures:
         priced, memory, model = self._priced, self._memory, self._priced.model
         edge, entries = model.edge_parameters(priced.tp) - model.position_parameters, _logits(priced) * priced.last
         return {
-            "experts": priced.sums([priced.apart(layer) for layer in priced.kinds], 0, 0).astype(np.int64),
+            "experts": priced.sums([*map(priced.apart, priced.kinds)], 0, 0, weights=True).astype(np.int64),
             "logits": (memory.logit_bytes(priced.tp, self._fused_loss) * entries).astype(np.int64),
             "cached": _cached(priced, memory),
             "largest": np.maximum(_largest(self._parameters, priced.count), (edge * priced.first).astype(np.int64)),
@@ -165,7 +165,7 @@ class RangeFigures:
         """Parameters of ranges whose device has the embedding, too, if the last layer's range has its weights."""
         model, tp = self._priced.model, self._priced.tp
         edges = model.edge_parameters(tp), model.head_parameters(tp, shared=shared)
-        return {"parameters": self._priced.sums(self._parameters, *edges).astype(np.int64)}
+        return {"parameters": self._priced.sums(self._parameters, *edges, weights=True).astype(np.int64)}
 
     def _of_passes(self, sequence_parallel: bool) -> dict[str, Any]:
         """Figures of activations, and messages."""

@@ -1,5 +1,6 @@
 """Prediction of further tokens: parameters, FLOP, prices and words by hand."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from taut.errors import DataError, FormulationError
 from taut.exports.architecture import layout_of
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.strategy import Division, Strategy
+from tests.solver.certificate.test_verify import resigned
 
 SHAPE = {"name": "small", "layers": 4, "hidden": 256, "heads": 4, "ffn_hidden": 1024, "seq": 128, "vocab": 1024}
 PLAIN = ModelSpec.parse({**SHAPE, "gated_mlp": True}, "small")
@@ -27,6 +29,63 @@ def test_a_further_token_has_a_layer_three_norms_and_a_product() -> None:
     assert FURTHER.head_parameters(2, shared=True) - PLAIN.head_parameters(2, shared=True) == apart - 1024 * 256 // 2
     forward = PLAIN.blocks[-1].forward_flops() + PLAIN.head_flops() + 2 * 128 * 512 * 256
     assert FURTHER.training_flops() - PLAIN.training_flops() == pytest.approx(3 * forward, rel=1e-12)
+
+
+LAYER = {"hidden": 256, "seq": 128}
+LISTED: dict[str, Any] = {
+    **{"name": "listed", "vocab": 1024, "gated_mlp": True},
+    "layers": [
+        {"kind": "attention", "only": "attention", "heads": 4, "count": 2, **LAYER},
+        {"kind": "dense", "only": "feed_forward", "heads": 1, "ffn_hidden": 1024, "gated_mlp": True, **LAYER},
+        {"kind": "mamba", "only": "attention", "heads": 8, **LAYER}
+        | {"mixer": {"key_dim": 32, "value_dim": 64, "made": 1200, "convolved": 512, "taps": 4, "chunk": 64}},
+        {"kind": "narrow", "heads": 2, "hidden": 128, "seq": 128},
+        {"kind": "dense", "only": "feed_forward", "heads": 1, "ffn_hidden": 1024, "gated_mlp": True, **LAYER},
+    ],
+}
+"""Layers of one part; a narrow one, which no further token passes."""
+
+
+@pytest.mark.parametrize(("repeated", "held"), [(False, 3), (True, 1)])
+def test_tokens_pass_stated_kinds_of_layers_with_weights_of_their_own_or_one(repeated: bool, held: int) -> None:
+    """Three tokens pass attention and a dense part: 4 x 256^2 and 3 x 256 x 1024 weights, a norm of 256 each."""
+    more = {"mtp_layers": 3, "mtp_kinds": ["attention", "dense"], "mtp_repeated": repeated}
+    plain, model = ModelSpec.parse(LISTED, "m"), ModelSpec.parse({**LISTED, **more}, "m")
+    weights = 4 * 256**2 + 256 + 3 * 256 * 1024 + 256
+    assert model.parameters() - plain.parameters() == held * (weights + 3 * 256 + 512 * 256)
+    forward = sum(model.kinds[kind].forward_flops() for kind in ("attention", "dense"))
+    forward += plain.head_flops() + 2 * 128 * 512 * 256
+    assert model.training_flops() - plain.training_flops() == pytest.approx(3 * 3 * forward, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mtp_kinds": ["experts"]}, "mtp_kinds: 'experts', expected kinds of the layers: attention, dense, mamba"),
+        ({}, "mtp_layers is 1, expected mtp_kinds with it where the last layer has one part only"),
+        ({"mtp_kinds": ["narrow"]}, "mtp_kinds: 'narrow', expected layers with the last layer's hidden and seq"),
+        ({"layers": [{"heads": 4, "streams": 2, **LAYER}]}, "expected 0 where layers have several streams"),
+        ({"layers": [{"heads": 4, "kv_matrices": 0, **LAYER}]}, "expected 0 where 'block' takes keys or weights of"),
+        ({"layers": [{"heads": 4, "reused": True, **LAYER}]}, "expected 0 where 'block' takes keys or weights of an"),
+    ],
+)
+def test_layers_that_no_further_token_passes_are_refused(change: dict[str, Any], words: str) -> None:
+    """Unknown kinds, a last layer of one part, other sizes, several streams, and what an earlier layer has."""
+    with pytest.raises(DataError, match=words):
+        ModelSpec.parse({**LISTED, "mtp_layers": 1, **change}, "m")
+
+
+@pytest.mark.proof
+def test_plans_of_mixed_layers_are_derived_with_further_tokens() -> None:
+    """A plan checks; with the weights of two tokens in place of one's, or fewer layers for each, it is refused."""
+    more = {"mtp_layers": 2, "mtp_kinds": ["attention", "dense"], "mtp_repeated": True}
+    options: dict[str, Any] = {"global_batch": 8, "fix": {"pp": 2, "tp": 1}}
+    plan = taut.plan(ModelSpec.parse({**LISTED, **more}, "m"), "dgx-a100", **options)
+    assert plan.verify().holds
+    for change in ({"mtp_repeated": False}, {"mtp_kinds": ["attention"]}):
+        document = json.loads(json.dumps(plan.document))
+        document["inputs"]["model"]["spec"].update(change)
+        assert not taut.verify(resigned(document)).holds
 
 
 def plan_of(model: ModelSpec) -> tuple[float, list[int]]:

@@ -40,6 +40,22 @@ def with_mixed_layers(seed: int) -> PlanningProblem:
     return replace(given, model=ModelSpec.parse({"name": "mixed", "layers": layers, **whole}, "mixed"))
 
 
+def with_further_tokens(given: PlanningProblem, seed: int) -> PlanningProblem | None:
+    """The problem with one or two further tokens, each through some kinds of layers, with weights of its own or not."""
+    model, rng = given.model, np.random.default_rng((seed, 12))
+    sizes = model.blocks[-1].hidden, model.blocks[-1].seq
+    kinds = [
+        kind
+        for kind, layer in model.kinds.items()
+        if (layer.hidden, layer.seq) == sizes and layer.streams == 1 and layer.kv_matrices
+    ]
+    if not (model.vocab and kinds and model.blocks[-1].streams == 1):
+        return None
+    chosen = [str(kind) for kind in rng.choice(kinds, 1 + seed % 3)]
+    more = {"mtp_layers": 1 + seed % 2, "mtp_kinds": chosen, "mtp_repeated": bool(rng.random() < 0.5)}
+    return replace(given, model=ModelSpec.parse(model.model_dump(exclude_none=True) | more, "further"))
+
+
 def _with_parts(values: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """The values with one part only, values or keys made otherwise, further products, streams, or a layer beside."""
     plain = values.get("mixer") is None and values.get("latent") is None

@@ -68,6 +68,7 @@ from taut.solver.certificate.reference.layers import (
     numbers_of_layers,
     of_images,
     rows_of_layers,
+    with_further,
 )
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Stages
@@ -349,7 +350,7 @@ class Figures:
         self.network, self.kinds = self.places.network, self.places.kinds
         self.layers = layers_of(case, choice)
         self.first, self.last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
-        row = rows_of_layers(choice, stages, recompute)
+        row = rows_of_layers(choice, with_further(case, stages), recompute)
         #: Seconds (3, types, layers), and (3, types, chunks).
         self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
         self.passes = self.summed(self.by_layer)
@@ -360,8 +361,8 @@ class Figures:
         self.turn_bytes, self.turn_flops, self.turn_rings = sent.turns
         modules = set(case.space.get("recompute_modules", ()))
         self.sent = sent.forward
-        self.is_last = np.zeros(len(row), dtype=bool)
-        self.is_last[self.last] = True
+        own = np.minimum(np.arange(len(row)), self.last[-1])
+        self.is_first, self.is_last = np.isin(own, self.first), np.isin(own, self.last)
         self.parameters, self.experts = self.summed(self.layers.parameters), self.summed(self.layers.experts)
         again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
         whole = [2 + (row == 2)] * 2

@@ -27,9 +27,11 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     some, the host has floor(share times bytes) where a candidate has a share of its activations there. No pass takes
     less than these over the rate of the device's link, the gradients by input and weights together, and two layers'
     stand on the device beside what recomputing brings back.
-(6) Of further tokens that are predicted each adds to the head a layer like the last one, three norms, 2 h^2 parameters
-    of a product, the head's seconds times 1 + 2 h over its padded words without tensor ranks, and the head's bytes with
-    4 outputs of a layer. Where embedding and head lie apart, the latter's device has a copy of the embedding.
+(6) Of further tokens that are predicted each adds a layer like the last one, or one of every kind that is stated, as
+    parts between the last layer and the head, three norms, 2 h^2 parameters of a product, the head's seconds times
+    1 + 2 h over its padded words without tensor ranks, and the head's bytes with 4 outputs of a layer. Parameters are
+    the first token's alone where all tokens repeat its layers. Where embedding and head lie apart, the latter's device
+    has a copy of the embedding.
 (9) With a release of Transformer Engine from 2.3 on a rank has a stand-in for the gradient of every shape of the
     weights of layers and head, once however many weights have it: queries, keys and values together; the output's;
     gates with what goes up; what goes down; what compresses in latent attention, and what unfolds this; from 2.10 on
@@ -116,7 +118,7 @@ def layers_of(case: Case, choice: Choice) -> Layers:
 
 
 def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
-    blocks, tp, batch = case.model.blocks, choice.tp, choice.micro_batch
+    blocks, tp, batch = [*case.model.blocks, *_further(case)], choice.tp, choice.micro_batch
     number = NUMBER_BYTES[case.memory.precision]
     kinds = {layer.kind: layer for layer in blocks}
     of = [list(kinds).index(layer.kind) for layer in blocks]
@@ -143,8 +145,11 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         numbers * _with_ends(figures, choice) for figures in (passes, kept, moved_away, parameters, experts)
     )
     brought_back, of_layer = ((numbers > 0) * _with_ends(figures, choice) for figures in (brought_back, of_layer))
-    gathered, embedding, further = (parameters // np.maximum(numbers, 1)), 0, case.model.mtp_layers
-    of_head = 0
+    further, of_head, embedding = case.model.mtp_layers, 0, 0
+    weighed = min(further, 1) if case.model.mtp_repeated else further
+    end = int(choice.empty_ends) + len(case.model.blocks) + weighed * (len(case.model.mtp_kinds) or 1)
+    parameters, experts = (figures * (np.arange(len(numbers)) < end) for figures in (parameters, experts))
+    gathered = parameters.copy()
     if case.model.vocab:
         images = case.model.encoder
         for name, at in (("embedding", 0), ("head", -1)):
@@ -163,7 +168,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
         parameters[0] += embedding + case.model.position_rows * blocks[0].hidden + case.model.further_embedding
         norm = (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
-        parameters[-1] += norm + further * (2 * blocks[-1].hidden ** 2 // tp + 3 * norm)
+        parameters[-1] += norm + weighed * (2 * blocks[-1].hidden ** 2 // tp + 3 * norm)
         parameters[-1] += 0 if case.model.tied_embedding and shared else head
         parameters[-1] += 0 if case.model.tied_embedding or shared or not further else head
         gathered[0] = max(gathered[0], embedding + of_images(case, choice).trained)
@@ -366,17 +371,26 @@ def rows_of_layers(choice: Choice, stages: Stages, recompute: tuple[str, ...]) -
 
 
 def layers_with_ends(case: Case, choice: Choice) -> list[LayerSpec]:
-    """Layers, and the ones beside embedding and head where these are parts, (5)."""
-    own, ends = case.model.blocks, int(choice.empty_ends)
+    """Layers with those for further tokens, (6), and the ones beside embedding and head where these are parts, (5)."""
+    own, ends = [*case.model.blocks, *_further(case)], int(choice.empty_ends)
     return [*own[:1] * ends, *own, *own[-1:] * ends]
 
 
 def numbers_of_layers(case: Case, choice: Choice) -> Ints:
-    """Layers in every part, (5) and (6): one, none in the embedding, and with the head those for further tokens."""
+    """Layers in every part, (5) and (6): one, and none in embedding and head."""
     ends = [0] * choice.empty_ends
-    numbers = np.array([*ends, *[1] * len(case.model.blocks), *ends])
-    numbers[-1] += case.model.mtp_layers
-    return numbers
+    return np.array([*ends, *[1] * (len(case.model.blocks) + len(_further(case))), *ends])
+
+
+def _further(case: Case) -> list[LayerSpec]:
+    """The layers for further tokens, (6)."""
+    model = case.model
+    return [model.kinds[kind] for kind in model.mtp_kinds or [model.blocks[-1].kind]] * model.mtp_layers
+
+
+def with_further(case: Case, stages: Stages) -> Stages:
+    """Stages of which the last has the layers for further tokens as parts of its own, (6)."""
+    return *stages[:-1], (stages[-1][0], stages[-1][1] + len(_further(case)))
 
 
 def number_bytes_of(case: Case, choice: Choice, layer: LayerSpec) -> int:

@@ -42,7 +42,7 @@ from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.figures import gathered_bytes
-from taut.solver.certificate.reference.layers import Layers, layers_of, numbers_of_layers, rows_of_layers
+from taut.solver.certificate.reference.layers import Layers, layers_of, numbers_of_layers, rows_of_layers, with_further
 from taut.solver.certificate.reference.muon import Chunks, chunks_of, sharers
 from taut.solver.certificate.reference.space import (
     CLOSED_FORM,
@@ -76,6 +76,7 @@ def memory_bytes(
     if case.memory.network is not None:
         return [_predicted(case, choice, end - first, r) for (first, end), r in zip(stages, recompute, strict=True)]
     layers, memory, rank = layers_of(case, choice), case.memory_of(choice), np.array(choice.chunk_device)
+    stages = with_further(case, stages)
     first, last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
     row = rows_of_layers(choice, stages, recompute)
     each = np.arange(len(row))

@@ -290,15 +290,15 @@ def _waits(plan: Figures, rank: Ints) -> Floats:
     weight, gradient, _ = parameter_bytes(plan.case.memory)
     gathered, scattered = (weight if plan.choice.zero == 3 else 0), (gradient if plan.choice.pp == 1 else 0)
     experts, dense = plan.layers.experts, plan.layers.parameters - plan.layers.experts
-    a, b, every = (
-        np.stack([dense[plan.first], experts[plan.first]]),
-        np.stack([dense[plan.last], experts[plan.last]]),
-        np.stack([plan.parameters - plan.experts, plan.experts]),
+    a, b = (
+        np.stack([plan.summed(np.where(those, each, 0)) for each in (dense, experts)])
+        for those in (plan.is_first, plan.is_last)
     )
+    every = np.stack([plan.parameters - plan.experts, plan.experts])
     half = plan.case.coefficient("gather") / 2
     rates = half * rings_of_copies(plan), half * rings_of_experts(plan)
 
-    def moved(weights: Ints, gradients: Ints) -> Floats:
+    def moved(weights: Floats, gradients: Floats) -> Floats:
         sent = (gathered * weights + scattered * gradients)[..., None]
         found = sum(rate[:, rank] * one for rate, one in zip(rates, sent, strict=True))
         return np.asarray(found)[..., None]

@@ -257,11 +257,13 @@ class Job:
         words = (
             f"attention of {model.name} has {'a gate' if gated else 'an indexer'}, for which taut writes no settings "
         )
+        further = f"further tokens with mtp_kinds or mtp_repeated, for which taut writes no settings of {launcher}"
         listed = f"model {model.name} lists layers of several shapes, which {launcher} has no settings for, expected a "
         self.refuse(
             {
                 f"{words}of {launcher}; {others}": gated or indexed,
                 f"{listed}number of layers; {others}": isinstance(model.layers, list),
+                f"{further}; {others}": model.mtp_layers > 0 and bool(model.mtp_kinds or model.mtp_repeated),
             }
         )
 

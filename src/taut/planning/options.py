@@ -53,7 +53,7 @@ class PlanOptions(TypedDict, total=False):
     mtp_layers: Annotated[
         int | None,
         Option(
-            "Multi-token prediction: further tokens, each with a layer of its own next to the head.",
+            "Multi-token prediction: further tokens, each with layers of its own next to the head.",
             "By default the model's file says; files of Hugging Face leave them out.",
             verbs=("compare",),
         ),

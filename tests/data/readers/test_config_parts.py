@@ -203,6 +203,22 @@ def test_groups_that_a_router_does_not_keep_to_are_left_out(tmp_path: Path, chan
     assert [each.router_num_groups for each in found] == [8, 1]
 
 
+def test_layers_of_further_tokens_are_read(tmp_path: Path) -> None:
+    """Nemotron 3 Super repeats an attention and an expert layer, 2.94e9 parameters, unless its file says otherwise."""
+    usual, plain = read(tmp_path, SUPER), read(tmp_path, {**SUPER, "mtp_use_repeated_layer": False})
+    assert (usual.mtp_kinds, usual.mtp_repeated) == (["attention", "experts"], True)
+    for model, times in ((usual, 1), (plain, 2)):
+        further = ModelSpec.parse({**model.model_dump(exclude_none=True), "mtp_layers": 2}, "super")
+        assert further.parameters() - model.parameters() == pytest.approx(times * 2.942e9, rel=1e-3)
+    letters = {"mtp_hybrid_override_pattern": "M*E", "num_nextn_predict_layers": 1}
+    assert read(tmp_path, {**SUPER, **letters}).mtp_kinds == ["mamba", "attention", "experts"]
+    assert not read(tmp_path, NEMOTRON_H).mtp_kinds
+    with pytest.raises(DataError, match="mtp_layers_block_type names"):
+        read(tmp_path, {**SUPER, "mtp_layers_block_type": [["moe"]]})
+    with pytest.raises(DataError, match="mtp_use_repeated_layer is 'no', expected true or false"):
+        read(tmp_path, {**SUPER, "mtp_use_repeated_layer": "no"})
+
+
 def test_a_pattern_of_another_length_is_refused(tmp_path: Path) -> None:
     """Transformers would build as many layers as the pattern, and four where a file has none."""
     with pytest.raises(DataError, match="layers_block_type has 4 entries, expected one for each of num_hidden_layers"):

@@ -50,6 +50,7 @@ MODELS: dict[str, Values] = {
     "listed": {"name": "m", "vocab": 1024, "layers": [
         {"kind": "a", "count": 2, **SHAPE, "adjoined": [PRODUCT]}, {"kind": "b", "count": 2, **SHAPE, "mixer": MIXER},
     ]},
+    "further": ROUTED | {"dense_layers": 1, "mtp_layers": 2},
     "shared": {"name": "m", "vocab": 1024, "layers": [{"kind": "a", **SHAPE}, {"kind": "b", **SHAPE}]},
 }  # fmt: skip
 DEVICE: Values = {
@@ -107,7 +108,7 @@ OF_MODELS: dict[str, Change] = {
     "experts": ("plain", EXPERTS), "dense_layers": ("routed", 1), "expert_period": ("routed", 2),
     "latent": ("plain", LATENT), "attention_gate": ("plain", 512), "tied_embedding": ("plain", True),
     "position_rows": ("plain", 512), "further_embedding": ("plain", 100_000), "mtp_layers": ("plain", 1),
-    "encoder": ("plain", IMAGES),
+    "mtp_kinds": ("further", ["dense"]), "mtp_repeated": ("further", True), "encoder": ("plain", IMAGES),
 }  # fmt: skip
 OF_IMAGES: dict[str, Change] = {
     "layers": ("images", 3), "hidden": ("images", 256), "heads": ("images", 2), "ffn_hidden": ("images", 512),

@@ -27,7 +27,7 @@ RAN: dict[str, tuple[dict[str, Any], str, int, str, dict[str, Any]]] = {
 @pytest.mark.parametrize("gradients", ["bf16", None])
 @pytest.mark.parametrize("run", RAN)
 def test_layouts_that_ran_fit(tmp_path: Path, run: str, gradients: str | None) -> None:
-    """One stage of one tensor rank, with ZeRO-1: with the recipes' gradients in bf16, and in fp32 too."""
+    """One stage of one tensor rank, with ZeRO-1: as run, in bf16 with Super's further tokens, and in fp32 without."""
     values, cluster, batch, precision, fix = RAN[run]
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values), encoding="utf-8")
@@ -39,6 +39,7 @@ def test_layouts_that_ran_fit(tmp_path: Path, run: str, gradients: str | None) -
             cluster,
             global_batch=batch,
             seq=8192,
+            mtp_layers=2 if values is SUPER and gradients else None,
             fix={"tp": 1, "cp": 1, "pp": 1, "etp": 1, "zero": 1, **fix},
             **asked,
         )

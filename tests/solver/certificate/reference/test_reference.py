@@ -26,7 +26,7 @@ from tests.support.blocks import blocks
 from tests.support.contexts import all_context_kinds
 from tests.support.expert_ranks import with_copies_of_states, with_expert_ranks, with_expert_shards
 from tests.support.instances import random_problem, with_offload
-from tests.support.mixers import with_mixed_layers
+from tests.support.mixers import with_further_tokens, with_mixed_layers
 from tests.support.reference import case_of, choice_of, random_placement, random_strategy
 from tests.support.words import with_random_orders
 
@@ -177,6 +177,21 @@ def test_evaluators_agree_on_further_tokens(block: int) -> None:
         given = all_context_kinds(given, seed)
         checked += agree(given, rng, 6)
     assert checked > 20
+
+
+@pytest.mark.parametrize("block", blocks(4, proof=True))
+def test_evaluators_agree_on_further_tokens_of_mixed_layers(block: int) -> None:
+    """Each passes one to three layers of any kinds, with weights of its own or the same as the others."""
+    rng, checked = np.random.default_rng(650 + block), 0
+    for seed in range(block * 80, (block + 1) * 80):
+        given = with_further_tokens(with_mixed_layers(seed), seed)
+        if given is None:
+            continue
+        schedules = ["1f1b", "gpipe", "interleaved-1f1b", "zb-v"]
+        more: dict[str, Any] = {"empty_ends": seed % 2 == 1, "schedules": schedules, "max_vpp": 2, "zero": [0, 1, 2, 3]}
+        given = replace(given, latency_model="step", space=given.space.model_copy(update=more))
+        checked += agree(all_context_kinds(given, seed), rng, 6)
+    assert checked > 60
 
 
 @pytest.mark.parametrize("block", blocks(5, proof=True))
