@@ -363,13 +363,18 @@ def _csv_lines(text: str, path: Path, expected: str) -> Iterator[list[str]]:
 
 def positive_number(text: str, where: str) -> float:
     """A cell's number above 0; ``where`` names file, row and column for the message."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(text)
     if not (math.isfinite(value) and value > 0):
         raise DataError(f"{where} is {text[:30]!r}, expected a number above 0")
     return value
+
+
+def number_or_nan(cell: object) -> float:
+    """The number that a cell holds, NaN where it holds none."""
+    try:
+        return float(str(cell))
+    except ValueError:
+        return math.nan
 
 
 def _without_remarks(text: str) -> Iterator[str]:

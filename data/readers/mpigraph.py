@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
-from taut.data.read import is_number, read_text
+from taut.data.read import is_number, number_or_nan, read_text
 from taut.data.units import GIGABIT, MEGABYTE
 from taut.errors import DataError
 
@@ -74,10 +74,7 @@ def _numbers(cells: list[str], row: int, size: int, path: Path) -> tuple[float, 
 
 
 def _number(cell: str, row: int, column: int, path: Path) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(cell)
     if row != column and not (math.isfinite(value) and value > 0):
         raise DataError(f"{path} row {row} column {column}: is {cell.strip()!r}, expected MB/s > 0")
     return value if math.isfinite(value) else 0.0

@@ -45,7 +45,7 @@ from typing import Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
-from taut.data.read import lines_by_host, plain_lines, read_json, read_text
+from taut.data.read import lines_by_host, number_or_nan, plain_lines, read_json, read_text
 from taut.data.spec import shorten, shorten_text
 from taut.data.units import GIGABIT, GIGABYTE
 from taut.errors import DataError
@@ -327,10 +327,7 @@ def _row(cells: Mapping[str, object], where: str) -> NcclRow:
 
 
 def _figure(cells: Mapping[str, object], name: str, where: str) -> float:
-    try:
-        value = float(str(cells.get(name)))
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(cells.get(name))
     if not (math.isfinite(value) and value >= 0):
         raise DataError(f"{where}: {name} is {shorten(cells.get(name))}, expected a number from 0 on")
     return value

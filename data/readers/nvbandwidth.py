@@ -26,7 +26,7 @@ from typing import Any
 
 from taut.data.cluster import ClusterSpec, one_node
 from taut.data.device import DeviceSpec
-from taut.data.read import lines_by_host, read_json_objects, read_text
+from taut.data.read import lines_by_host, number_or_nan, read_json_objects, read_text
 from taut.data.readers.nccl_tests import NOISE
 from taut.data.spec import shorten
 from taut.errors import DataError
@@ -169,10 +169,7 @@ def _rows(matrix: object, where: str) -> tuple[tuple[float, ...], ...]:
 def _cell(cell: object, row: int, column: int, where: str) -> float:
     if row == column:
         return 0.0
-    try:
-        value = float(str(cell))
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(cell)
     if not (math.isfinite(value) and value > 0):
         raise DataError(f"{where} row {row} column {column}: is {shorten(cell)}, expected GB/s > 0")
     return value

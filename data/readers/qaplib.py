@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from taut.data.arrays import Floats
+from taut.data.read import number_or_nan
 from taut.errors import DataError
 
 MAX_SIZE = 4096
@@ -103,11 +104,8 @@ def _size(file: Path, words: Iterator[tuple[int, str]]) -> int:
 
 def _number(file: Path, line: int, word: str) -> float:
     """Value of one word, which must be a finite decimal number."""
-    try:
-        # Python allows 1_000 where QAPLIB does not.
-        value = math.nan if "_" in word else float(word)
-    except ValueError:
-        value = math.nan
+    # Python allows 1_000 where QAPLIB does not.
+    value = math.nan if "_" in word else number_or_nan(word)
     if not math.isfinite(value):
         raise DataError(f"{file} line {line}: {word!r}, expected a finite number")
     return value

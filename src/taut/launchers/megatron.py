@@ -20,6 +20,7 @@ from itertools import chain, takewhile
 from typing import Any
 
 from taut.data.loss import LOSSES
+from taut.data.read import number_or_nan
 from taut.errors import DataError
 from taut.exports.architecture import (
     CHUNK,
@@ -258,10 +259,7 @@ def _share_of_layers(flags: Mapping[str, str | None], layers: int) -> float:
 
 def _fraction(text: str, flag: str) -> float:
     """The share in the host's memory that a flag states."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
+    share = number_or_nan(text)
     if not 0 <= share <= 1:
         raise DataError(f"{flag} {text}: expected a share from 0 to 1")
     return share

@@ -32,6 +32,7 @@ from taut.data.arrays import Floats
 from taut.data.cluster import ClusterSpec, NodeSpec
 from taut.data.costs import CostTable
 from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.read import number_or_nan
 from taut.data.suggest import adjacent, nearest
 from taut.errors import FieldError
 from taut.formulations.degrees import divisors
@@ -79,10 +80,7 @@ def node_number(text: str, count: int, names: Sequence[str] = (), option: str = 
 def slow_node(text: str, count: int, names: Sequence[str] = ()) -> tuple[int, float]:
     """Number and share of the speed of ``node-4=0.8``."""
     name, equals, share = text.partition("=")
-    try:
-        speed = float(share)
-    except ValueError:
-        speed = math.nan
+    speed = number_or_nan(share)
     if not equals or not 0.0 < speed < 1.0:
         raise FieldError("slow", text, "expected NODE=SHARE with a share of its speed above 0 and below 1, such as 0.8")
     return node_number(name, count, names, "slow"), speed
