@@ -1,6 +1,7 @@
 """``taut import``: cluster, model files and cost tables from what other tools print, one command a tool."""
 
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import KEYWORD, whole_numbers
+from taut.commands.options import KEYWORD, flag, whole_numbers
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -54,28 +55,36 @@ READ = "test", "collective"
 
 
 def _add(home: str, what: str, says: str, options: str, known: Options, tool: str = "") -> None:
-    """Add a command that ``says`` what it does, and reads ``what`` by a module's ``read``, then ``cluster_from``."""
-    module, read, build = home.split()
+    """
+    Add a command that ``says`` what it does, and reads ``what`` by the function of a module that ``home`` names.
+
+    What it reads is a cost table, or figures from which a second function makes a cluster.
+    """
+    module, read, *build = home.split()
 
     def run(path: Path, **given: Any) -> None:
         from taut.data.load import load_device
 
-        readers, out = import_module(f"taut.data.readers.{module}"), given.pop("out")
+        readers = import_module(f"taut.data.readers.{module}")
+        if not build:
+            _import_costs(path, getattr(readers, read), **given)
+            return
+        out = given.pop("out")
         measured = getattr(readers, read)(path, *(given.pop(name) for name in READ if name in given))
         if hasattr(readers, "latency_assumed") and (words := readers.latency_assumed(measured)):
             warnings.warn(f"{path}: {words}", UserWarning, stacklevel=2)
         given |= {"name": given["name"] or path.stem, "device": load_device(given["device"], "--device")}
-        _write_cluster(getattr(readers, build)(measured, **given), out)
+        _write_cluster(getattr(readers, *build)(measured, **given), out)
 
     parameters = [Parameter("path", KEYWORD, annotation=Annotated[Path, typer.Argument(help=what)])]
     for name in options.split():
         kind, meaning, default = known[name]
-        option = typer.Option(help=meaning)
+        option = typer.Option(*([flag(name)] if kind is bool else []), help=meaning)
         parameters.append(Parameter(name, KEYWORD, annotation=Annotated[kind, option], default=default))
     run.__doc__ = says
     run.__dict__["__signature__"] = Signature(parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    importer.command(tool or module)(run)
+    importer.command(tool or module.partition(".")[0])(run)
 
 
 _add(
@@ -174,11 +183,6 @@ def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:
 
 UP_TO, MOST = "from 1 to 65536", 65536
 """What degrees and micro-batches of a table may be, in words and as a number."""
-ModelOption = Annotated[str, typer.Option(help="What was profiled: catalog name, our YAML file, or config.json.")]
-ProfiledOption = Annotated[str, typer.Option(help="Device type that was profiled, from the catalog.")]
-SeqOption = Annotated[int | None, typer.Option(help="Sequence length that was profiled, if not the model's.")]
-PrecisionOption = Annotated[str, typer.Option(help="Number format that was profiled.")]
-TableOption = Annotated[Path, typer.Option(help="Cost table (CSV) to write.")]
 
 
 @importer.command()
@@ -186,7 +190,7 @@ def operators(
     path: Annotated[Path, typer.Argument(help="CSV of matrix products: m, n, k, latency in milliseconds.")],
     model: Annotated[str, typer.Option(help="What is to be priced: catalog name, our YAML file, or config.json.")],
     device: Annotated[str, typer.Option(help="Device type that was measured, from the catalog.")],
-    out: TableOption,
+    out: Annotated[Path, typer.Option(help="Cost table (CSV) to write.")],
     attention: Annotated[
         Path | None,
         typer.Option(help="CSV of causal attention: batch_size, isl, num_heads, ...; default: the device's own model."),
@@ -218,60 +222,43 @@ def operators(
     _write_costs(table, out)
 
 
-@importer.command()
-def sailor(
-    path: Annotated[Path, typer.Argument(help="Sailor's profile.json of a model on a device.")],
-    model: ModelOption,
-    device: ProfiledOption,
-    out: TableOption,
-    info: Annotated[Path | None, typer.Option(help="Sailor's llm_info.json, with measured activations.")] = None,
-    info_model: Annotated[str, typer.Option(help="The model's name in it, where two have its shape.")] = "",
-    seq: SeqOption = None,
-    precision: PrecisionOption = "fp32",
-    estimate_head: Annotated[bool, typer.Option("--estimate-head", help="Add a head that was not profiled.")] = False,
+OF_A_PROFILE: Options = {
+    "model": (str, "What was profiled: catalog name, our YAML file, or config.json.", MUST),
+    "device": (str, "Device type that was profiled, from the catalog.", MUST),
+    "out": (Path, "Cost table (CSV) to write.", MUST),
+    "info": (Path | None, "Sailor's llm_info.json, with measured activations.", None),
+    "info_model": (str, "The model's name in it, where two have its shape.", ""),
+    "memory": (Path | None, "The memory_profiling_*.json, with measured activations.", None),
+    "seq": (int | None, "Sequence length that was profiled, if not the model's.", None),
+    "precision": (str, "Number format that was profiled.", "bf16"),
+    "estimate_head": (bool, "Add a head that was not profiled.", False),
+}
+_add(
+    "sailor read_sailor",
+    "Sailor's profile.json of a model on a device.",
+    "Build a cost table from a profile of Sailor.",
+    "model device out info info_model seq precision estimate_head",
+    OF_A_PROFILE | {"precision": (*OF_A_PROFILE["precision"][:2], "fp32")},
+)
+_add(
+    "galvatron.costs read_galvatron",
+    "Galvatron's computation_profiling_*.json of a model.",
+    "Build a cost table, for tensor degree 1, from a profile of Galvatron.",
+    "model device out memory seq precision",
+    OF_A_PROFILE,
+)
+
+
+def _import_costs(
+    path: Path, read: Callable[..., "CostTable"], *, model: str, device: str, out: Path, seq: int | None, **given: Any
 ) -> None:
-    """Build a cost table from a profile of Sailor."""
     from taut.data.catalog.devices import device_named
     from taut.data.load import load_model
-    from taut.data.readers.sailor import read_sailor
 
-    if info_model and info is None:
-        raise DataError(f"--info-model {info_model}: expected --info with it, whose models it names")
-    table = read_sailor(
-        path,
-        load_model(model, seq=seq),
-        device_named(device, "--device"),
-        info=info,
-        info_model=info_model,
-        precision=_precision(precision),
-        estimate_head=estimate_head,
-    )
-    _write_costs(table, out)
-
-
-@importer.command()
-def galvatron(
-    path: Annotated[Path, typer.Argument(help="Galvatron's computation_profiling_*.json of a model.")],
-    model: ModelOption,
-    device: ProfiledOption,
-    out: TableOption,
-    memory: Annotated[Path | None, typer.Option(help="The memory_profiling_*.json, with measured activations.")] = None,
-    seq: SeqOption = None,
-    precision: PrecisionOption = "bf16",
-) -> None:
-    """Build a cost table, for tensor degree 1, from a profile of Galvatron."""
-    from taut.data.catalog.devices import device_named
-    from taut.data.load import load_model
-    from taut.data.readers.galvatron.costs import read_galvatron
-
-    table = read_galvatron(
-        path,
-        load_model(model, seq=seq),
-        device_named(device, "--device"),
-        memory=memory,
-        precision=_precision(precision),
-    )
-    _write_costs(table, out)
+    if given.get("info_model") and given["info"] is None:
+        raise DataError(f"--info-model {given['info_model']}: expected --info with it, whose models it names")
+    profiled = load_model(model, seq=seq), device_named(device, "--device")
+    _write_costs(read(path, *profiled, **given | {"precision": _precision(given["precision"])}), out)
 
 
 def _precision(text: str) -> "Precision":
