@@ -30,7 +30,9 @@ a node says which rate its messages have. Everything is enumerated, so (3) is ex
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -69,27 +71,13 @@ class Division:
     seconds: Floats
 
 
-class StageTables:
-    """Tables of recomputation by micro-batch of a device and tensor degree, made when asked for, up to ``layers``."""
-
-    def __init__(self, problem: AcesoProblem, layers: int, *, cautious: bool) -> None:
-        self.problem, self.layers, self.cautious = problem, layers, cautious
-        self._made: dict[tuple[int, int], StageTable] = {}
-
-    def __getitem__(self, key: tuple[int, int]) -> StageTable:
-        """The table for a micro-batch of a device and a tensor degree."""
-        if key not in self._made:
-            given = self.problem
-            shape = given.memory_limit, given.stages - 1, self.layers
-            self._made[key] = stage_table(given.profile.operators[key], *shape, cautious=self.cautious)
-        return self._made[key]
-
-
-def stage_prices(problem: AcesoProblem, micro_batch: int, made: StageTables) -> StagePrices:
-    """Prices of all stages at a micro-batch."""
+def stage_prices(
+    problem: AcesoProblem, micro_batch: int, table_of: Callable[[tuple[int, int]], StageTable]
+) -> StagePrices:
+    """Prices of all stages at a micro-batch; ``table_of``: recomputation by micro-batch of a device and degree."""
     degrees = problem.degrees(micro_batch)
     keys = [(micro_batch // dp, tp) for tp, dp in degrees]
-    each, tables = [problem.profile.operators[key] for key in keys], [made[key] for key in keys]
+    each, tables = [problem.profile.operators[key] for key in keys], [table_of(key) for key in keys]
     messages = [_messages(problem, operators) for operators in each]
     return StagePrices(
         np.array([tp * dp for tp, dp in degrees]),
@@ -267,8 +255,13 @@ def best_plan(problem: AcesoProblem, known: float, time_limit: float = math.inf)
 
 def _prices(problem: AcesoProblem, sizes: list[int], layers: int, *, cautious: bool) -> dict[int, StagePrices]:
     """Prices of all stages by micro-batch."""
-    tables = StageTables(problem, layers, cautious=cautious)
-    return {m: stage_prices(problem, m, tables) for m in sizes}
+
+    @cache
+    def table_of(key: tuple[int, int]) -> StageTable:
+        shape = problem.memory_limit, problem.stages - 1, layers
+        return stage_table(problem.profile.operators[key], *shape, cautious=cautious)
+
+    return {m: stage_prices(problem, m, table_of) for m in sizes}
 
 
 def _search(
