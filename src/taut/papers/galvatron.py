@@ -386,23 +386,21 @@ def best_on_one_stage(layers: Layers, number: int, ends: list[End], chunks: int,
     room = max((end.capacity for end in ends), default=-1)
     if room < 0 or not len(layers.mib):
         return OneStage(known, known)
-    kept = _not_dominated(layers)
-    few = Layers(layers.mib[kept], layers.last[kept], layers.others[kept])
-    mixed = [_weighted(few, chunks, weight) for weight in WEIGHTS]
-    tables = [least_costs(few.mib, costs, number, room) for costs in mixed]
+    mixed = [_weighted(layers, chunks, weight) for weight in WEIGHTS]
+    tables = [least_costs(layers.mib, costs, number, room) for costs in mixed]
     best = OneStage(known, known)
     for table, costs in zip(tables, mixed, strict=True):
         for place, end in enumerate(ends):
-            counts = counts_of(table, few.mib, costs, number, end.capacity)
-            best = _better(best, few, counts, chunks, place, end)
+            counts = counts_of(table, layers.mib, costs, number, end.capacity)
+            best = _better(best, layers, counts, chunks, place, end)
     bound = min((_bound(tables, number, end, chunks) for end in ends), default=np.inf)
     for place, end in enumerate(ends):
-        choices = _choices(few, number, end, chunks, (tables, mixed), best.seconds)
+        choices = _choices(layers, number, end, chunks, (tables, mixed), best.seconds)
         if choices is None:
-            return _spread(OneStage(best.seconds, min(bound, best.seconds), best.counts, best.end), kept)
+            return replace(best, lower_bound=min(bound, best.seconds))
         for counts in choices:
-            best = _better(best, few, counts, chunks, place, end)
-    return _spread(OneStage(best.seconds, best.seconds, best.counts, best.end), kept)
+            best = _better(best, layers, counts, chunks, place, end)
+    return replace(best, lower_bound=best.seconds)
 
 
 def _not_dominated(layers: Layers) -> Ints:
@@ -476,15 +474,6 @@ def _may_be_better(
         least = partial @ costs + table[left, np.maximum(room, 0)] + _of_end(end, chunks, weight)
         fits &= least < known * (1 - SUM_ROUNDING)
     return np.asarray(fits)
-
-
-def _spread(found: OneStage, kept: Ints) -> OneStage:
-    """Counts over all ways of spreading; unchanged without counts."""
-    if found.counts is None:
-        return found
-    every = np.zeros(int(kept.max()) + 1, dtype=np.int64)
-    every[kept] = found.counts
-    return OneStage(found.seconds, found.lower_bound, every, found.end)
 
 
 def pipeline_bound(last: Floats, others: Floats, chunks: int) -> float:
@@ -571,6 +560,7 @@ def _layers(problem: GalvatronProblem, task: _Task, stage: int) -> Layers:
 
 def _without_pipeline(problem: GalvatronProblem, task: _Task, best: GalvatronResult) -> GalvatronResult:
     ends = [End(vocabulary_seconds(problem, task.setting, end)[0], _room(problem, task, end)[0]) for end in task.ends]
+    task = replace(task, splits=[task.splits[kind] for kind in _not_dominated(_layers(problem, task, 0))])
     found = best_on_one_stage(_layers(problem, task, 0), problem.layers, ends, task.setting.chunks, best.seconds)
     if found.counts is None:
         return replace(best, lower_bound=found.lower_bound)
