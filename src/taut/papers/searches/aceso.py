@@ -22,12 +22,17 @@ do not. So the step may be above Aceso's own: the bound is of taut's space. Wher
 the device can be, their degree has no costs, and plans of it no price.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from pydantic import ConfigDict, Field
 
 from taut.data.catalog.devices import device_named
 from taut.data.cluster import ClusterSpec
@@ -65,76 +70,69 @@ class OperatorStage:
     predicted_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPlan:
-    """A plan with the seconds that Aceso predicts, and those of the run if there was one."""
+class OperatorPlan(Spec):
+    """A plan as it stands in the table, with the seconds that Aceso predicts, and those of the run if there was one."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     gpu: str
     size: str
-    gpus: int
-    layers: int
+    gpus: int = Field(alias="n_gpus")
+    layers: int = Field(alias="num_layers")
     hidden: int
     heads: int
     seq: int
-    global_batch: int
-    micro_batch: int
-    stages: tuple[OperatorStage, ...]
-    predicted_s: float
-    search_s: float
-    measured_s: float | None
-
-
-class _Line(Spec):
-    """The columns that are read, as they stand in the table."""
-
-    gpu: str
-    size: str
-    n_gpus: int
-    num_layers: int
-    hidden: int
-    heads: int
-    seq: int
-    gbs: int
-    mbs: int
+    global_batch: int = Field(alias="gbs")
+    micro_batch: int = Field(alias="mbs")
     ops_per_stage: str
     tp_by_stage: str
     dp_by_stage: str
     recomputed_ops_by_stage: str
     predicted_memory_mb: str
     predicted_step_ms: Positive
-    search_cost_s: Positive
+    search_s: Positive = Field(alias="search_cost_s")
     measured_step_ms: Positive | None = None
+
+    @property
+    def predicted_s(self) -> float:
+        """Seconds of a step that Aceso predicts."""
+        return self.predicted_step_ms * MILLISECOND
+
+    @property
+    def measured_s(self) -> float | None:
+        """Seconds of a step of the run."""
+        return None if self.measured_step_ms is None else self.measured_step_ms * MILLISECOND
+
+    @cached_property
+    def stages(self) -> tuple[OperatorStage, ...]:
+        """The stages; ``ValueError`` where lists by stage do not agree."""
+        lists = (
+            [int(word) for word in self.ops_per_stage.split()],
+            [_degree(word) for word in self.tp_by_stage.split("|")],
+            [_degree(word) for word in self.dp_by_stage.split("|")],
+            [int(word) for word in self.recomputed_ops_by_stage.split()],
+            [float(word) * MIB for word in self.predicted_memory_mb.split()],
+        )
+        return tuple(OperatorStage(*values) for values in zip(*lists, strict=True))
 
 
 def read_operator_plans(path: Path) -> list[OperatorPlan]:
     """Plans of Aceso's search in the order of a table; a wrong line is a ``DataError``."""
-    expected = "a table of Aceso's plans"
+    expected, found = "a table of Aceso's plans", list[OperatorPlan]()
     _, rows = rows_of(read_text(path, expected), path, expected)
-    numbered = [(f"{path} row {number}", row) for number, row in enumerate(rows, start=1)]
-    return [_read_plan(row, where) for where, row in numbered if row.get("system", "aceso") == "aceso"]
+    for number, row in enumerate(rows, start=1):
+        if row.get("system", "aceso") == "aceso":
+            found.append(_read_plan(row, f"{path} row {number}"))
+    return found
 
 
 def _read_plan(row: dict[str, str], where: str) -> OperatorPlan:
-    cells = {name: text for name, text in row.items() if name in _Line.model_fields and text != ""}
-    line = _Line.parse_cells(cells, where)
-    measured = None if line.measured_step_ms is None else line.measured_step_ms * MILLISECOND
-    job = line.gpu, line.size, line.n_gpus, line.num_layers, line.hidden, line.heads, line.seq, line.gbs, line.mbs
-    return OperatorPlan(*job, _stages(line, where), line.predicted_step_ms * MILLISECOND, line.search_cost_s, measured)
-
-
-def _stages(line: _Line, where: str) -> tuple[OperatorStage, ...]:
-    try:
-        lists = (
-            [int(word) for word in line.ops_per_stage.split()],
-            [_degree(word) for word in line.tp_by_stage.split("|")],
-            [_degree(word) for word in line.dp_by_stage.split("|")],
-            [int(word) for word in line.recomputed_ops_by_stage.split()],
-            [float(word) * MIB for word in line.predicted_memory_mb.split()],
-        )
-        return tuple(OperatorStage(*values) for values in zip(*lists, strict=True))
-    except ValueError:
-        message = "lists by stage do not agree, expected operators, tp, dp, recomputed operators and MiB of every stage"
-        raise DataError(f"{where}: {message}") from None
+    plan = OperatorPlan.parse_cells({name: text for name, text in row.items() if text != ""}, where)
+    with suppress(ValueError):
+        if plan.stages:
+            return plan
+    expected = "expected operators, tp, dp, recomputed operators and MiB of every stage"
+    raise DataError(f"{where}: lists by stage do not agree, {expected}")
 
 
 def _degree(word: str) -> int:
@@ -304,11 +302,6 @@ def table_of_plans(folder: Path) -> Path | None:
     return found[0] if found else None
 
 
-def has_profiles(folder: Path) -> bool:
-    """Whether a folder has operator profiles of some device, itself or up to two levels below it."""
-    return bool(places_of(folder, f"{PROFILES}*"))
-
-
 def reproduce_aceso(
     folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
 ) -> AcesoTable:
@@ -316,21 +309,24 @@ def reproduce_aceso(
     table = table_of_plans(folder)
     if table is None:
         raise DataError(f"{folder}: no file {PLANS}")
-    named = {name_of(each[0].gpu, _model(each[0])): each for each in _settings(read_operator_plans(table))}
+    settings = ([*plans] for _, plans in groupby(sorted(read_operator_plans(table), key=_setting), _setting))
 
-    def made(name: str) -> AcesoRow:
+    def made(plans: list[OperatorPlan]) -> AcesoRow:
         if told is not None:
-            told(name)
-        return _row(folder, named[name], time_limit)
+            told(_name(plans))
+        return _row(folder, plans, time_limit)
 
-    return AcesoTable(rows_so_far([name for name in named if only.lower() in name.lower()], made))
+    return AcesoTable(rows_so_far((plans for plans in settings if only.lower() in _name(plans).lower()), made))
 
 
-def _settings(plans: list[OperatorPlan]) -> Iterator[list[OperatorPlan]]:
-    by_setting = defaultdict(list)
-    for each in plans:
-        by_setting[each.gpu, each.gpus, each.size].append(each)
-    return iter([by_setting[key] for key in sorted(by_setting)])
+def _name(plans: list[OperatorPlan]) -> str:
+    """The name of the search that found these plans."""
+    return name_of(plans[0].gpu, _model(plans[0]))
+
+
+def _setting(plan: OperatorPlan) -> tuple[str, int, str]:
+    """What a search was run for: device, number of devices and size of the model."""
+    return plan.gpu, plan.gpus, plan.size
 
 
 def _row(folder: Path, plans: list[OperatorPlan], time_limit: float) -> AcesoRow:
@@ -409,7 +405,5 @@ def _model(plan: OperatorPlan) -> str:
 
 def _words(micro_batch: int, degrees: list[tuple[int, int]]) -> str:
     """Stages by degrees, as ``mb 1, 14 x tp 1, 1 x tp 2``."""
-    counts: dict[str, int] = defaultdict(int)
-    for tp, dp in degrees:
-        counts[f"tp {tp}" + (f" dp {dp}" if dp > 1 else "")] += 1
+    counts = Counter(f"tp {tp}" + (f" dp {dp}" if dp > 1 else "") for tp, dp in degrees)
     return ", ".join([f"mb {micro_batch}", *(f"{count} x {words}" for words, count in sorted(counts.items()))])

@@ -116,16 +116,11 @@ def _cells(row: GalvatronRow) -> tuple[str, ...]:
     return *theirs, *best, *distances, *row.ours.cells(places=4)
 
 
-def galvatron_plans(folder: Path) -> list[Path]:
-    """Plans in a folder or up to two levels below it."""
-    return places_of(folder, PLANS)
-
-
 def reproduce_galvatron(
     folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
 ) -> GalvatronTable:
     """Price all plans of a folder with ``only`` in their names; ``time_limit``: of both searches at taut's prices."""
-    every = ((path, read_galvatron_plan(path)) for path in galvatron_plans(folder))
+    every = ((path, read_galvatron_plan(path)) for path in places_of(folder, PLANS))
     chosen = (each for each in every if only.lower() in f"Galvatron {each[1].model}".lower())
 
     def made(of: tuple[Path, GalvatronPlan]) -> GalvatronRow:

@@ -299,22 +299,12 @@ RING, GPU, NODE = 250.6, 22.9, 92.6
 """GB/s of a node's rings, out of a GPU and out of a node."""
 
 
-def has_runs(folder: Path) -> bool:
-    """Whether a folder has the runs, itself or up to two levels below it."""
-    return bool(places_of(folder, RUNS))
-
-
-def has_profile(folder: Path) -> bool:
-    """Whether a folder has the profile that prices the runs, itself or up to two levels below it."""
-    return bool(places_of(folder, PROFILE))
-
-
 def sailor_runs(folder: Path, only: str = "") -> Iterator[PublishedPlan]:
     """The runs of a folder, each once, whose name has the asked part; a ``DataError`` without their profile."""
-    if not has_runs(folder):
+    if not (tables := places_of(folder, RUNS)):
         return
     steps: dict[tuple[int, ...], float] = {}
-    for line in lines_of(places_of(folder, RUNS)[0]):
+    for line in lines_of(tables[0]):
         if line["campaign"] == "time":
             run = tuple(int(line[name]) for name in ("nodes", "gbs", "dp", "pp", "mbs"))
             steps[run] = max(steps.get(run, 0.0), float(line["time"]) * MILLISECOND)

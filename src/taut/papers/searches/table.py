@@ -30,9 +30,9 @@ from taut.papers.compared import (
     rows_so_far,
 )
 from taut.papers.searches.aceso import PLANS as ACESO
-from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
+from taut.papers.searches.aceso import PROFILES, AcesoTable, reproduce_aceso
 from taut.papers.searches.galvatron import PLANS as GALVATRON
-from taut.papers.searches.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
+from taut.papers.searches.galvatron import GalvatronTable, reproduce_galvatron
 from taut.papers.searches.published_plans import (
     BRIDGE,
     MLPERF,
@@ -43,8 +43,7 @@ from taut.papers.searches.published_plans import (
     PublishedPlan,
     degrees_of,
     has_plans,
-    has_profile,
-    has_runs,
+    places_of,
     published_plans,
     sailor_runs,
 )
@@ -155,12 +154,12 @@ def reproduce_searches(
     told: Callable[[str], None] | None = None,
 ) -> Table:
     """Price the published plans of a folder, ``only`` by name; each search within ``time_limit``, all ``within``."""
-    if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
+    if not any(places_of(folder, table) for table in TABLES):
         raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")
     priced = _priced_sources(folder, only, told)
     every = [*published_plans(folder), *(sailor_runs(folder, only) if RUNS in priced else ())]
     chosen = [each for each in every if only.lower() in f"{each.who} {each.model} on {each.gpus} GPUs".lower()]
-    others = {ACESO: ACESO in priced, GALVATRON: bool(galvatron_plans(folder))}
+    others = {ACESO: ACESO in priced, GALVATRON: bool(places_of(folder, GALVATRON))}
     searches = 2 * (len(chosen) + sum(others.values()))
     shared = SharedTime(limits=Limits(time_limit=time_limit), within=within, searches=searches)
 
@@ -187,12 +186,13 @@ def reproduce_searches(
 def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None) -> list[str]:
     """Tables of a folder with prices of their own; those whose prices are missing only where nothing else is asked."""
     found = []
-    sources = (RUNS, has_runs, has_profile, PROFILE), (ACESO, table_of_plans, has_profiles, f"{PROFILES}...")
-    for table, is_there, is_priced, prices in sources:
-        if is_there(folder) and (is_priced(folder) or only or not has_plans(folder)):
+    for table, prices in ((RUNS, PROFILE), (ACESO, f"{PROFILES}*")):
+        if not places_of(folder, table):
+            continue
+        if places_of(folder, prices) or only or not has_plans(folder):
             found.append(table)
-        elif is_there(folder) and told is not None:
-            told(f"{table}: left out, there is no {prices} below {folder}")
+        elif told is not None:
+            told(f"{table}: left out, there is no {prices.replace('*', '...')} below {folder}")
     return found
 
 
