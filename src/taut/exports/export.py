@@ -27,7 +27,10 @@ of NVIDIA set (Megatron-Bridge, src/megatron/bridge/recipes/utils/environment_ut
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+
+import yaml
 
 from taut.data.calibration import BETWEEN_REPLICAS, HYBRID_RUNS, OVERLAPPED
 from taut.data.device import QUANTIZED
@@ -42,7 +45,7 @@ from taut.exports.flagscale import flagscale_files, mesh_files
 from taut.exports.job import ExportError, Job, rank_files, rank_table, slurm_files, torchrun_script
 from taut.exports.megatron import RECIPES, bridge_files, flags_text, megatron_flags
 from taut.exports.torchtitan import schedule_csv, torchtitan_files
-from taut.files import uninterrupted, write_atomically
+from taut.files import template, uninterrupted, write_atomically
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS
 from taut.planning.plan import Plan
@@ -61,41 +64,18 @@ from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.verify import input_faults
 from taut.words import percent
 
-STARTS = {
-    "torchrun": "on every node: `bash torchrun.sh {script}` (`NODE=` names the node where the host's name does not)",
-    "slurm": "once: `sbatch slurm.sh {script}`",
-    "rankfile": "once: `bash mpirun.sh {script}`",
-    "verl": "once, beside the head of Ray's cluster: `python {script}`",
-}
-SCRIPTS = {
-    "megatron": "pretrain_gpt.py $(cat megatron.args) YOUR-FLAGS",
-    "megatron-bridge": "run_recipe.py --recipe YOUR-RECIPE --mode pretrain $(cat overrides.txt)",
-    "torchtitan": "-m torchtitan.train --module taut_plan --config taut_plan",
-    "deepspeed": "YOUR-SCRIPT.py --deepspeed --deepspeed_config ds_config.json",
-    "flagscale": "FLAGSCALES-ENTRY-POINT",
-    "primus": "primus/cli/main.py train pretrain --config primus.yaml",
-    "verl": "-m verl.trainer.main_ppo --config-name ppo_megatron_trainer $(cat verl.txt) YOUR-SETTINGS",
-}
-CHECKS = {
-    "megatron": "ranks are numbered tp-cp-ep-dp-pp, Megatron-LM's default: do not pass --use-tp-pp-dp-mapping",
-    "megatron-bridge": "in place of overrides.txt a script of yours may pass its recipe through `taut_plan.taut_plan`; "
-    "ranks are numbered tp-cp-ep-dp-pp: leave `cfg.dist.use_tp_pp_dp_mapping` false",
-    "torchtitan": "put this folder into PYTHONPATH and fill in base() of taut_plan.py: the base configuration has the "
-    "plan's layers, named tok_embeddings, layers.N, norm, lm_head",
-    "deepspeed": "ds_config.json has no optimizer and no data; stages follow `marked` of taut_stages.py",
-    "flagscale": "merge train.yaml into your configuration; the hostfile, if there is one, lists nodes in the order of "
-    "the ranks; FlagScale numbers processes by device type",
-    "primus": "add YOUR data, tokenizer and learning rate to the overrides of primus.yaml, and what of the model no "
-    "price depends on: position_embedding_type, rotary_base, layernorm_epsilon",
-    "verl": "Ray places workers node by node; ranks.csv is what the prices assume. The plan is of the actor's update "
-    "alone, of ppo_mini_batch_size times rollout.n samples",
-    "torch-csv": "schedule.csv is read by _PipelineScheduleRuntime._load_csv(FILE, format='compute_only')",
-}
+
+@cache
+def _texts() -> dict[str, dict[str, str]]:
+    """What ``launch.md`` says, by part and by what it is about."""
+    texts: dict[str, dict[str, str]] = yaml.safe_load(template("launch.yaml"))
+    return texts
 
 
 def launch_notes(job: Job, framework: str, targets: list[str]) -> str:
     """What to run and what to check, in ten lines, of a framework (or none) and all targets."""
-    script, pp, gap = SCRIPTS.get(framework, "YOUR-SCRIPT.py"), job.strategy.pp, job.plan.certificate.gap
+    starts, scripts, checks = (_texts()[part] for part in ("starts", "scripts", "checks"))
+    script, pp, gap = scripts.get(framework, "YOUR-SCRIPT.py"), job.strategy.pp, job.plan.certificate.gap
     stages, name = f"{pp} stage{'s' * (pp > 1)}", markdown_text(f"{job.plan.model} on {job.plan.cluster}")
     beyond = "" if gap is None else f", at most {percent(gap)} above what is possible at the plan's prices"
     lines = [
@@ -104,10 +84,10 @@ def launch_notes(job: Job, framework: str, targets: list[str]) -> str:
         f"Predicted: {job.plan.step_time_s:.4g} s a step{beyond}. `taut verify plan.json` derives this again.",
         "",
         "Copy this folder to every node, at the same place. Start",
-        *(f"- {STARTS[name].format(script=script)}" for name in targets if name in STARTS),
+        *(f"- {starts[name].format(script=script)}" for name in targets if name in starts),
         "",
         "Check first",
-        *(f"- {CHECKS[name]}" for name in targets if name in CHECKS),
+        *(f"- {checks[name]}" for name in targets if name in checks),
         *(f"- {line}" for line in _checks(job, framework, targets)),
     ]
     return "\n".join(lines) + "\n"
@@ -118,13 +98,7 @@ def _checks(job: Job, framework: str, targets: list[str]) -> list[str]:
     count = chosen.num_micro_batches
     fullest = max(predicted.memory_bytes) / 2**30
     return [
-        *([OWN_FLAGS.format(vocab=job.model.vocab)] if framework == "megatron" else []),
-        *(words for feature, words in AS_MEASURED.items() if framework in NVIDIA and feature in job.features),
-        *([EVEN] if framework in NVIDIA and chosen.ep > 1 else []),
-        *([DEEPEP_INSTEAD] if HYBRID_RUNS in job.features and backend_of(job) == "deepep" else []),
-        *([FULL_SCORES] if framework == "megatron" and backend_of(job) and not job.dispatch.router_dtype else []),
-        *([COPIED_WEIGHTS] if _copies_weights(job, framework) else []),
-        *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
+        *_said(job, framework),
         f"hosts are {_hosts(job, targets)}; ranks.csv says which process is on which GPU, and env.sh what is exported",
         f"the placement counts on links as in the plan: {_each(job)} i of {markdown_text(job.plan.cluster)} is host i",
         *_segments(job, targets),
@@ -136,6 +110,21 @@ def _checks(job: Job, framework: str, targets: list[str]) -> list[str]:
             else f"{count} micro-batch{'es' if count > 1 else ''} of {chosen.micro_batch}"
         ),
     ]
+
+
+def _said(job: Job, framework: str) -> list[str]:
+    """What to check where something holds of the plan, in words."""
+    measured, is_megatron = framework in NVIDIA, framework == "megatron"
+    holds: dict[str, bool] = {
+        "own-flags": is_megatron,
+        **{feature: measured and feature in job.features for feature in (BETWEEN_REPLICAS, OVERLAPPED)},
+        "even-routing": measured and job.strategy.ep > 1,
+        "deepep-instead": HYBRID_RUNS in job.features and backend_of(job) == "deepep",
+        "full-scores": is_megatron and backend_of(job) != "" and not job.dispatch.router_dtype,
+        "copied-weights": _copies_weights(job, framework),
+        "refused-loss": is_megatron and job.fused_loss == "te",
+    }
+    return [_texts()["said"][name].format(vocab=job.model.vocab) for name, it in holds.items() if it]
 
 
 def _copies_weights(job: Job, framework: str) -> bool:
@@ -168,38 +157,6 @@ def _each(job: Job) -> str:
 
 NVIDIA = ("megatron", "megatron-bridge")
 """Frameworks of NVIDIA's recipes."""
-AS_MEASURED = {
-    BETWEEN_REPLICAS: "the runs behind the prices wrote no checkpoints and looked for no NaN "
-    "(--no-check-for-nan-in-loss-and-grad): a plan counts the seconds of neither",
-    OVERLAPPED: "the runs behind the prices set the overlap of tensor ranks by shape (--tp-comm-overlap-cfg; files in "
-    "Megatron-Bridge's training/comm_overlap.py); without it Transformer Engine takes its defaults",
-}
-"""What the runs behind prices with a feature did further."""
-EVEN = (
-    "the prices assume even routing unless the plan states an imbalance; NVIDIA's benchmarks force it "
-    "(--moe-router-force-load-balancing), training approaches it by the router's losses or biases"
-)
-OWN_FLAGS = (
-    "YOUR-FLAGS are data, steps, learning rate, a tokenizer ({vocab} tokens are priced), and what of the model no "
-    "price depends on: --position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, "
-    "--norm-epsilon, --add-qkv-bias of Qwen2, and a router's scores and losses"
-)
-DEEPEP_INSTEAD = (
-    "some runs behind the prices exchanged tokens by HybridEP in nodes of eight GPUs, where DeepEP is written here: "
-    "try both (--moe-flex-dispatcher-backend hybridep)"
-)
-FULL_SCORES = (
-    "DeepEP, HybridEP and NCCL EP take a router's scores in fp32: --moe-router-dtype fp32 saves a cast and changes no "
-    "price"
-)
-COPIED_WEIGHTS = (
-    "products in fp8 or fp4 keep copies of their weights beside those in bf16, which are not priced: up to 2 bytes a "
-    "parameter (`--fp8-param-gather` avoids them beside a sharded optimizer on the device)"
-)
-REFUSED_LOSS = (
-    "the loss is Transformer Engine's (`--cross-entropy-fusion-impl te`), as priced: Megatron-LM refuses it from June "
-    "2026 on; plan with the loss native for a later one"
-)
 ORDERED, FSDP = "1", "32"
 USUAL = {
     "NCCL_NVLS_ENABLE": "0",
