@@ -191,27 +191,13 @@ def _says(value: Any) -> bool:
 
 
 SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe", "all-forward-all-backward": "gpipe"}
-NANOTRON = {
-    "parallelism.dp", "parallelism.tp", "parallelism.pp", "parallelism.pp_engine", "parallelism.tp_mode",
-    "parallelism.context_parallel_size", "parallelism.expert_parallel_size", "parallelism.recompute_layer",
-    "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica", "tokens.sequence_length", "model.dtype",
-    "optimizer.zero_stage", "optimizer.accumulate_grad_in_fp32",
-}  # fmt: skip
-NANOTRON_SILENT = ("general", "data_stages", "checkpoints", "logging", "tokenizer", "profiler", "lighteval", "tokens.")
+NANOTRON, NANOTRON_SILENT = {*known("nanotron_read")}, tuple(known("nanotron_silent"))
 DECIDING = re.compile(
     r"batch|parallel|offload|shard|replic|pack|compile|lora|peft|8bit|4bit|quant|fp8|liger|cut_cross|unfrozen|freeze|"
     r"galore|badam|apollo|checkpointing|expert|context|tiled|chunk|mixture|zero|fsdp|tp_size|reshard|sequence_degree"
 )
 """Words of trainers' settings that decide memory or time; a setting with one is read, or named."""
-TRAINERS = {
-    "micro_batch_size", STEPS, "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree",
-    "expert_parallel_size", "dp_shard_size", "dp_replicate_size", "gradient_checkpointing", "eval_batch_size",
-    "disable_gradient_checkpointing", "per_device_train_batch_size", "per_device_eval_batch_size", "fsdp",
-    "fsdp_version", "lora_alpha", "lora_dropout", "lora_target_linear", "lora_target_modules", "lora_model_dir",
-    "lora_fan_in_fan_out", "lora_modules_to_save", "preprocessing_batch_size", "batch_flattening", "lora_r",
-    "deepspeed_config_file", "checkpointing_steps", "sequence_parallel_size",
-}  # fmt: skip
-"""Settings with such a word that are read, or say nothing of memory and time without an adapter."""
+TRAINERS = {*known("trainers")}
 FSDP = re.compile(r"^fsdp_config\.(fsdp_)?|^fsdp_(?!version|config)")
 FSDP_READ = {"reshard_after_forward", "sharding_strategy", "activation_checkpointing", "offload_params"}
 STRATEGIES = {"full_shard": 3, "1": 3, "shard_grad_op": 2, "2": 2, "no_shard": 0, "3": 0}

@@ -27,7 +27,7 @@ from taut.launchers.settings import known
 
 MOST_STEPS, MOST_DEPTH, MOST_BYTES, MOST_ITEMS, LARGEST = 400_000, 20, 2_000_000, 10_000, 2**62
 """Statements, values and elements; calls in one another; bytes of a file; elements of a value; the largest number."""
-FRAMEWORKS, HARMLESS = set(known("python_frameworks")), set(known("python_harmless"))
+FRAMEWORKS, HARMLESS, REFUSED = (set(known(f"python_{what}")) for what in ("frameworks", "harmless", "refused"))
 BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv, ast.Mod: operator.mod, ast.BitOr: operator.or_, ast.Eq: operator.eq,
@@ -49,20 +49,6 @@ SHALLOW: dict[str, Callable[..., Any]] = {
     "enumerate": lambda *each, **k: Once(enumerate(*each, **k)),
 }  # fmt: skip
 """Functions of Python that ask nothing of elements."""
-REFUSED = (
-    "exec",
-    "eval",
-    "vars",
-    "globals",
-    "locals",
-    "__import__",
-    "super",
-    "iter",
-    "next",
-    "map",
-    "filter",
-    "delattr",
-)
 WHOLE = ("list", "tuple", "dict", "sum", "min", "max", "sorted")
 """Functions that go through all of a generator before anything else happens."""
 ASKING = {*SHALLOW, *CALLS, *METHODS[str], "isinstance", "hasattr", "getattr", "get", "items", "keys", "values"}

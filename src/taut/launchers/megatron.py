@@ -108,14 +108,7 @@ ADAPTERS = ("--tuner-type", "--train-type", "--finetuning-type", "--peft-scheme"
 SHAPE: dict[str, str] = known("megatron_shape")
 TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": False, "null": False}
 """Words for whether a switch is on."""
-SWITCHES = {
-    "--sequence-parallel", "--use-distributed-optimizer", "--use-megatron-fsdp", "--use-custom-fsdp", "--bf16",
-    "--fp16", "--use-torch-fsdp2", "--recompute-activations", "--optimizer-cpu-offload", "--grad-reduce-in-bf16",
-    EMBEDDING, LOSS, "--accumulate-allreduce-grads-in-fp32", FINE_GRAINED, CHECKPOINTS, DIVIDED, OVERLAP,
-    "--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap", PRECISION_AWARE,
-    "--moe-shared-expert-overlap", "--multi-latent-attention", "--group-query-attention", "--cpu-offloading", FUSION,
-    IN_NARROW, REUSED,
-}  # fmt: skip
+SWITCHES = {*known("megatron_switches")}
 """Flags without a value, which some launchers write with one (``TRUTHS``)."""
 
 

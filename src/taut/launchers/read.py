@@ -50,12 +50,7 @@ SLIME = {"--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus-p
 DISPATCHER = "--moe-token-dispatcher-type"
 BRIDGES = {"--model-recipe-name", "--model-family-name"}
 """Flags of Megatron-Bridge's scripts of measured recipes (scripts/performance/argument_parser.py)."""
-SHORT = {
-    "-tp": "tensor_model_parallel_size", "-pp": "pipeline_model_parallel_size", "-cp": "context_parallel_size",
-    "-ep": "expert_model_parallel_size", "-et": "expert_tensor_parallel_size", "-mb": "micro_batch_size",
-    "-vp": "virtual_pipeline_model_parallel_size", "-gb": "global_batch_size", "-sl": "seq_length",
-    "-rl": "recompute_num_layers", "-c": "compute_dtype", "-ol": "activation_offload_layers",
-}  # fmt: skip
+SHORT: dict[str, str] = known("bridge_options")
 BRIDGES_NAMES = {"compute_dtype": "mixed_precision", "activation_offload_layers": "cpu_offloading_num_layers"}
 
 
