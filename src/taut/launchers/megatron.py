@@ -187,14 +187,7 @@ def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]
         values |= _first_layers(count(flags, EACH), total, values, layers)
     if values["recompute"] == "selective" and flags.get(MODULES):
         values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
-    if "--optimizer-cpu-offload" in flags:
-        values["optimizer_offload_fraction"] = _fraction(flags.get(OFFLOAD) or "1", OFFLOAD)
-    if flags.get(LAYERS_ON_HOSTS) not in (None, "0"):
-        values["activation_offload_fraction"] = _share_of_layers(flags, total)
-    if FINE_GRAINED in flags:
-        values |= _modules_on_hosts(flags)
-    if CHECKPOINTS in flags:
-        values |= _checkpoints_on_hosts(flags)
+    values |= _on_hosts(flags, total)
     if layers:
         values["layers"] = "|".join(map(str, layers))
     if "--global-batch-size" in flags:
@@ -226,28 +219,26 @@ def _first_layers(each: int, total: int, values: Mapping[str, Any], layers: Sequ
     return {"recompute_layers": each} if each < longest or not total else {}
 
 
-def _checkpoints_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
-    """Recompute of whole layers with their inputs in the host's memory."""
-    if DIVIDED in flags:
-        raise DataError(f"{DIVIDED} with {CHECKPOINTS}: copies that compute waits for are not priced, expected one")
-    return {"activation_offload_fraction": 1.0, "recompute": "full"}
-
-
-def _modules_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
-    """Modules whose inputs are in the host's memory, and the share of them."""
-    if not flags.get(ON_HOSTS):
-        raise DataError(f"{FINE_GRAINED}: expected {ON_HOSTS} with it, such as core_attn attn_proj")
-    share = _fraction(flags.get(SHARE) or "1", SHARE)
-    return {"offload_modules": "+".join(str(flags[ON_HOSTS]).split()), "activation_offload_fraction": share}
-
-
-def _share_of_layers(flags: Mapping[str, str | None], layers: int) -> float:
-    """The share of the layers whose activations are in the host's memory."""
-    moved = count(flags, LAYERS_ON_HOSTS)
-    if not moved < layers:
-        shown = f"{LAYERS_ON_HOSTS} {moved}"
-        raise DataError(f"{shown}: expected fewer than the model's layers, which --num-layers states")
-    return moved / layers
+def _on_hosts(flags: Mapping[str, str | None], layers: int) -> dict[str, Any]:
+    """What is in the host's memory: optimizer states, activations of layers, of modules, or inputs of whole layers."""
+    found: dict[str, Any] = {}
+    if "--optimizer-cpu-offload" in flags:
+        found["optimizer_offload_fraction"] = _fraction(flags.get(OFFLOAD) or "1", OFFLOAD)
+    if flags.get(LAYERS_ON_HOSTS) not in (None, "0"):
+        shown = f"{LAYERS_ON_HOSTS} {(moved := count(flags, LAYERS_ON_HOSTS))}"
+        if not moved < layers:
+            raise DataError(f"{shown}: expected fewer than the model's layers, which --num-layers states")
+        found["activation_offload_fraction"] = moved / layers
+    if FINE_GRAINED in flags:
+        if not flags.get(ON_HOSTS):
+            raise DataError(f"{FINE_GRAINED}: expected {ON_HOSTS} with it, such as core_attn attn_proj")
+        found["offload_modules"] = "+".join(str(flags[ON_HOSTS]).split())
+        found["activation_offload_fraction"] = _fraction(flags.get(SHARE) or "1", SHARE)
+    if CHECKPOINTS in flags:
+        if DIVIDED in flags:
+            raise DataError(f"{DIVIDED} with {CHECKPOINTS}: copies that compute waits for are not priced, expected one")
+        found |= {"activation_offload_fraction": 1.0, "recompute": "full"}
+    return found
 
 
 def _fraction(text: str, flag: str) -> float:
