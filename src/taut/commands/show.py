@@ -136,9 +136,6 @@ def catalog_command(
     typer.echo(json.dumps(listing) if as_json else catalog_text(listing))
 
 
-"""Format of a schedule."""
-
-
 def verify_command(
     path: Annotated[Path, typer.Argument(help="A plan or schedule written by taut.")],
     as_json: JsonFlag = False,

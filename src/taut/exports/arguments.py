@@ -102,7 +102,7 @@ def verl_settings(job: Job) -> dict[str, Any]:
     lacking = {
         f"precision {memory.precision}, expected bf16 or fp16": memory.precision not in ("bf16", "fp16"),
         f"ZeRO-{chosen.zero}, expected ZeRO-0 or 1": chosen.zero > 1,
-        "several copies of sharded states, expected one": job.copies > 1,
+        "several copies of sharded states, expected one": chosen.copies > 1,
         "states or activations in the host's memory, expected none": bool(hosts),
         f"optimizer {memory.optimizer}, expected adam": memory.optimizer != "adam",
         "prediction of further tokens or an encoder, expected none": bool(job.model.mtp_layers or job.model.encoder),

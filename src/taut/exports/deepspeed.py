@@ -50,7 +50,7 @@ def _check(job: Job) -> None:
         f"context ranks (cp={chosen.cp})": chosen.cp > 1,
         f"expert ranks (ep={chosen.ep})": chosen.ep > 1,
         "sequence parallelism of tensor ranks": chosen.sequence_parallel,
-        f"groups of replicas with a copy each (dp_shard={chosen.dp * chosen.cp // job.copies})": job.copies > 1,
+        f"groups of replicas with a copy each (dp_shard={chosen.dp * chosen.cp // chosen.copies})": chosen.copies > 1,
         f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),
         "activations of modules in the host's memory": bool(job.offload_modules),
         "a part of the activations in the host's memory": 0 < job.activations_on_hosts < 1,

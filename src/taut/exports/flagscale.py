@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.exports.architecture import CHUNKS, DEEPEP, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, Flags
+from taut.exports.architecture import CHUNKS, DEEPEP, EMBEDDING, FIRST, LAST, LAYOUT, LOSS
 from taut.exports.arguments import has_deepep, number_or_text
 from taut.exports.deepspeed import is_in_order
 from taut.exports.job import ExportError, Job
@@ -83,14 +83,15 @@ def sections(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_flags(job: Job) -> dict[str, Any]:
-    """The words of a plan as keys with plain values."""
-    return _plain(_of_its_megatron(job))
+    """
+    The words of a plan as keys: switches as true, numbers as numbers.
 
-
-def _of_its_megatron(job: Job) -> Flags:
-    """Flags of the Megatron-LM that FlagScale has, whose only backend of the flex dispatcher is DeepEP."""
+    FlagScale's Megatron-LM has DeepEP as the only backend of the flex dispatcher.
+    """
     flags = megatron_flags(job)
-    return flags | ({DEEPEP: None} if has_deepep(job, flags, "FlagScale's Megatron-LM has not") else {})
+    flags |= {DEEPEP: None} if has_deepep(job, flags, "FlagScale's Megatron-LM has not") else {}
+    values = {name[2:].replace("-", "_"): value for name, value in flags.items()}
+    return {name: True if value is None else number_or_text(value) for name, value in values.items()}
 
 
 SYSTEM = (
@@ -102,28 +103,19 @@ SYSTEM = (
 """Beginnings of the names that stand under ``system``."""
 
 
-def _plain(flags: Flags) -> dict[str, Any]:
-    """Flags as keys, switches as true, numbers as numbers."""
-    values = {name[2:].replace("-", "_"): value for name, value in flags.items()}
-    return {name: True if value is None else number_or_text(value) for name, value in values.items()}
-
-
 def flagscale_files(job: Job) -> dict[str, str]:
     """The configuration, and the hostfile with the type of every host where its runner can place the processes."""
     files = {"train.yaml": yaml_text(flagscale_config(job))}
     if not is_in_order(job):
         return files
-    nodes = job.machines
     counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
-    hosts = [(job.host_names[node], count, nodes[node].device.name) for node, count in counts.items()]
-    return files | {
-        "hostfile": "".join(f"{name} slots={count} type={_type_word(kind)}\n" for name, count, kind in hosts)
-    }
+    return files | {"hostfile": "".join(_host_line(job, node, count) for node, count in counts.items())}
 
 
-def _type_word(kind: str) -> str:
-    """A type of device as its word in a hostfile."""
-    return plain_word(kind, "hostfile: device type")
+def _host_line(job: Job, machine: int, slots: int) -> str:
+    """The line of a machine in a hostfile, with its type of device as a word."""
+    kind = plain_word(job.machines[machine].device.name, "hostfile: device type")
+    return f"{job.host_names[machine]} slots={slots} type={kind}\n"
 
 
 def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
@@ -134,12 +126,10 @@ def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
     flags = with_meshes(flags, job.layers, meshes)
     if strategy.rank_order != ORDERS[0]:
         flags[REPLICA_MAJOR] = True
-    nodes = [(job.host_names[node], job.machines[node]) for node in _hosts_in_order(plan)]
+    order = _hosts_in_order(plan)
     return {
         "train.yaml": yaml_text(sections(flags)),
-        "hostfile": "".join(
-            f"{name} slots={node.machine_size} type={_type_word(node.device.name)}\n" for name, node in nodes
-        ),
+        "hostfile": "".join(_host_line(job, node, job.machines[node].machine_size) for node in order),
         "plan.json": json_text(plan.document),
         "launch.md": _notes(plan),
     }

@@ -205,11 +205,6 @@ class Job:
         return list(self.plan.certificate.space.get("recompute_modules", ())) or ["core_attn"]
 
     @property
-    def copies(self) -> int:
-        """Copies of what ZeRO shards; 1 where all replicas share one."""
-        return self.strategy.copies
-
-    @property
     def states_on_hosts(self) -> float:
         """Share of the optimizer states in the host's memory."""
         return states_share(self.strategy, self.plan.typed.inputs["memory_model"].spec)

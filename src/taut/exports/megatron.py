@@ -136,15 +136,10 @@ def _recompute(job: Job) -> Iterator[tuple[str, str | None]]:
     if kind == "selective" and job.recompute_modules != ["core_attn"]:
         yield "--recompute-modules", " ".join(job.recompute_modules)
     if kind == "full":
-        method, layers = recomputed_layers(job)
-        yield "--recompute-method", method
-        yield "--recompute-num-layers", str(layers)
-
-
-def recomputed_layers(job: Job) -> tuple[str, int]:
-    """Method of full recompute, and its number: every layer by itself, or the first ones of every chunk."""
-    layers = job.strategy.recompute_layers
-    return ("block", layers) if layers else ("uniform", 1)
+        # Every layer by itself, or the first ones of every chunk.
+        layers = job.strategy.recompute_layers
+        yield "--recompute-method", "block" if layers else "uniform"
+        yield "--recompute-num-layers", str(layers or 1)
 
 
 def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
@@ -157,8 +152,8 @@ def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--ckpt-format", "fsdp_dtensor"
     if chosen.zero == 3:
         yield "--init-model-with-meta-device", None
-    if job.copies > 1:
-        yield "--num-distributed-optimizer-instances", str(job.copies)
+    if chosen.copies > 1:
+        yield "--num-distributed-optimizer-instances", str(chosen.copies)
     beside = BETWEEN_REPLICAS in job.features
     if job.plan.certificate.overlap_grad_reduce or beside or chosen.zero >= 2:
         yield "--overlap-grad-reduce", None

@@ -44,7 +44,6 @@ def schedule_csv(job: Job) -> str:
 NAMES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "zb-v": "ZBVZeroBubble"}
 """Schedules that torchtitan builds."""
 CHECKPOINTS = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
-SUBCOMMANDS = {"none": "none", "selective": "selective", "full": "full"}
 RESHARD = {0: "default", 2: "never", 3: "always"}
 
 # A model's layers and widths are a configuration of torchtitan's own, which no plan holds; so the written module asks
@@ -117,9 +116,9 @@ def _copies(job: Job) -> tuple[int, int]:
     chosen = job.strategy
     if not chosen.zero:
         return chosen.dp, 1
-    if job.copies == 1:
+    if chosen.copies == 1:
         return 1, chosen.dp
-    held = chosen.dp * chosen.cp // job.copies
+    held = chosen.dp * chosen.cp // chosen.copies
     words = f"{held} devices share a copy with {chosen.cp} context ranks, expected a multiple for torchtitan"
     job.refuse({f"{words}; plan with --fix cp=1": held % chosen.cp > 0})
     shard = held // chosen.cp
@@ -181,5 +180,5 @@ def _flags(job: Job, kind: str) -> str:
     return (
         "--compile.enable\n" * (COMPILED in job.features)
         + "".join(f"--{name} {plain_word(str(value), name)}\n" for name, value in values.items())
-        + f"activation_checkpoint:{SUBCOMMANDS[kind]}\n"
+        + f"activation_checkpoint:{kind}\n"
     )

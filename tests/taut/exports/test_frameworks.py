@@ -93,7 +93,7 @@ def test_what_is_written_is_read(made: Made, tmp_path: Path) -> None:
     job = made()
     texts = {"megatron.txt": flags_text(megatron_flags(job)), **bridge_files(job), **flagscale_files(job)}
     texts.pop("hostfile", None)
-    texts |= primus_files(job) | (verl_files(job) if job.strategy.zero < 2 and job.copies == 1 else {})
+    texts |= primus_files(job) | (verl_files(job) if job.strategy.zero < 2 and job.strategy.copies == 1 else {})
     wanted = said(job, *KNOWN, "vpp", *(["cp_comm"] if job.strategy.cp > 1 else []))
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
