@@ -223,19 +223,13 @@ def _before_script(words: list[str]) -> list[str]:
 
 def _torchtitan_flags(words: list[str]) -> dict[str, Any]:
     """Fields of flags such as ``--parallelism.tensor_parallel_degree 8``."""
-    fields: dict[str, Any] = {}
-    for place, word in enumerate(words):
-        if word.startswith("activation_checkpoint:"):
-            fields[MODE] = word.partition(":")[2]
-        if not word.startswith("--") or "." not in word.partition("=")[0]:
-            continue
-        name, equals, value = word[2:].partition("=")
-        section, _, field = name.partition(".")
-        after = words[place + 1] if place + 1 < len(words) else "--"
-        switched = field.startswith(("no-", "no_")) and not equals
-        stated = value if equals else "true" if after.startswith("--") else after
-        field = field[3:] if switched else field
-        fields[f"{section.replace('-', '_')}.{field.replace('-', '_')}"] = "false" if switched else stated
+    modes = [word.partition(":")[2] for word in words if word.startswith("activation_checkpoint:")]
+    fields: dict[str, Any] = {MODE: modes[-1]} if modes else {}
+    for flag, value in flags_of(words).items():
+        section, dot, field = flag[2:].replace("-", "_").partition(".")
+        stated = "true" if value is None else value
+        if dot:
+            fields[f"{section}.{field.removeprefix('no_')}"] = "false" if field.startswith("no_") else stated
     return fields
 
 
