@@ -38,8 +38,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from taut.data.catalog.devices import device_named
 from taut.data.cluster import ClusterSpec
@@ -52,39 +55,15 @@ NVIDIA, MLPERF, BRIDGE = "nvidia_dgxc_h100.csv", "mlperf_dense.csv", "megatron_b
 RECIPES = "megatron_bridge_recipes_config.csv"
 DEPTHS = "", "*/", "*/*/"
 """Folders in which a table may lie."""
-DENSE = {
-    "llama3.1_8b": ("llama3-8b", 8192),
-    "llama3.1_70b": ("llama3-70b", 8192),
-    "llama3.1_405b": ("llama3-405b", 8192),
-    "nemotron_15b": ("nemotron4-15b", 4096),
-    "nemotron_340b": ("nemotron4-340b", 4096),
-    "nemo_megatron_175b": ("gpt3-175b", 2048),
-    "gpt3": ("gpt3-175b", 2048),
-    "llama31_405b": ("llama3-405b", 8192),
-}
-"""Catalog model and sequence length by name in the tables of dense models."""
-OF_EXPERTS = {
-    "DeepSeekV3": "deepseek-v3",
-    "GPT OSS 120B": "gpt-oss-120b",
-    "Qwen3_30B_a3B": "qwen3-30b-a3b",
-    "Qwen3_235B_a22B": "qwen3-235b-a22b",
-}
-"""Catalog model by name in the table of models with experts."""
-OF_RECIPES = {"llama3_70b": ("llama3-70b", "LLAMA3_70B"), "llama31_405b": ("llama3-405b", "LLAMA3.1_405B")}
-"""Catalog model, and name in the table of measured runs, by name in the recipes."""
+_NAMES = yaml.safe_load((files("taut.papers.searches") / "names.yaml").read_text("utf-8"))
+DENSE: dict[str, tuple[str, int]] = _NAMES["dense"]
+OF_EXPERTS: dict[str, str] = _NAMES["of_experts"]
+OF_RECIPES: dict[str, tuple[str, str]] = _NAMES["of_recipes"]
+SYSTEMS: dict[str, tuple[str, int]] = _NAMES["systems"]
+PRECISIONS: dict[str, str] = _NAMES["precisions"]
+TAGS: dict[str, tuple[str, str]] = _NAMES["tags"]
+"""Names of models, systems and precisions in the tables, with ours; ``names.yaml`` says what each is."""
 RECIPE_SEQ = 8192
-SYSTEMS = {
-    "DGX-H100": ("dgx-h100", 8),
-    "DGX-B200": ("dgx-b200", 8),
-    "DGX-B300": ("dgx-b300", 8),
-    "DGX-GB200": ("gb200-nvl64", 64),
-    "DGX-GB300": ("gb300-nvl64", 64),
-}
-"""Catalog cluster, and its GPUs, by name in the tables."""
-PRECISIONS = {"BF16": "bf16", "FP8": "fp8", "FP8-CS": "fp8", "MXFP8": "mxfp8", "FP8-MX": "mxfp8"}
-"""Precision by name in the table of measured runs."""
-TAGS = {"bf16": ("bf16", "BF16"), "fp8cs": ("fp8", "FP8")}
-"""Precision, and name in the table of measured runs, by tag of the recipes."""
 Line = Mapping[str, str]
 
 
