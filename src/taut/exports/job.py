@@ -300,34 +300,15 @@ def rank_files(job: Job) -> dict[str, str]:
     return {"rankfile": "".join(lines), "hosts.txt": hosts, "mpirun.sh": start} | gpu_lines(job)
 
 
-UNKNOWN = """\
-  *) echo "torchrun.sh: node $NODE is not one of the plan, expected $known" >&2; exit 2 ;;
-esac
-"""
-WHOLE = """\
-export CUDA_VISIBLE_DEVICES=$gpus
-exec torchrun --nnodes %d --nproc-per-node "$count" --node-rank "$rank" \\
-  --master-addr "${MASTER_ADDR:-$first}" --master-port "${MASTER_PORT:-29500}" "$@"
-"""
-SINGLE = """\
-# Processes of one node do not have consecutive numbers: every GPU is a node of one process.
-for place in $places; do
-  CUDA_VISIBLE_DEVICES=${place#*:} torchrun --nnodes %d --nproc-per-node 1 --node-rank "${place%%:*}" \\
-    --master-addr "${MASTER_ADDR:-$first}" --master-port "${MASTER_PORT:-29500}" "$@" &
-done
-wait
-"""
-
-
 def torchrun_script(job: Job) -> str:
     """The script that starts one node's processes."""
     names = [job.host_names[node] for node in job.node_order()]
-    lines = [_whole_line, _single_line][not job.is_node_major]
+    lines, run, many = _single_line, "torchrun_gpus.sh", len(job.devices)
+    if job.is_node_major:
+        lines, run, many = _whole_line, "torchrun_nodes.sh", len(names)
     cases = "".join(f"  {shell_word(name)}) {lines(job, number)} ;;\n" for number, name in enumerate(names))
-    many = len(names) if job.is_node_major else len(job.devices)
-    run = (WHOLE if job.is_node_major else SINGLE) % many
-    head = template("torchrun.sh") % (shell_word(names[0]), shell_word(_span(names)))
-    return f'{head}case "$NODE" in\n{cases}{UNKNOWN}{run}'
+    head = template("torchrun.sh") % (shell_word(names[0]), shell_word(_span(names)), cases)
+    return head + template(run) % many
 
 
 def _whole_line(job: Job, number: int) -> str:
@@ -346,15 +327,6 @@ def _span(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-ALLOCATED = """\
-# Line i of nodes.txt is the node of process i, counted in the order of the allocation.
-mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-export SLURM_HOSTFILE="$here/hosts.$SLURM_JOB_ID.txt"
-while read -r node; do echo "${hosts[$node]}"; done < "$here/nodes.txt" > "$SLURM_HOSTFILE"
-"""
-KNOWN = 'export SLURM_HOSTFILE="$here/hosts.txt"\n'
-
-
 def slurm_files(job: Job) -> dict[str, str]:
     """Job script, hosts or nodes of the processes, and their GPUs."""
     used = sorted(set(job.nodes.tolist()))
@@ -363,7 +335,7 @@ def slurm_files(job: Job) -> dict[str, str]:
         processes=len(job.devices),
         gpus=max(job.machines[node].machine_size for node in used),
         nodelist=f"#SBATCH --nodelist={','.join(job.host_names[node] for node in used)}\n" if job.hosts else "",
-        hosts=KNOWN if job.hosts else ALLOCATED,
+        hosts='export SLURM_HOSTFILE="$here/hosts.txt"\n' if job.hosts else template("slurm_hosts.sh"),
     )
     places = {node: place for place, node in enumerate(used)}
     names = [job.host_names[node] if job.hosts else str(places[node]) for node in job.nodes.tolist()]

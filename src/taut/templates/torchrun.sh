@@ -6,3 +6,6 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/env.sh"
 NODE=${NODE:-$(hostname -s)}
 first=%s known=%s
+case "$NODE" in
+%s  *) echo "torchrun.sh: node $NODE is not one of the plan, expected $known" >&2; exit 2 ;;
+esac
