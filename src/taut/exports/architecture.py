@@ -29,8 +29,11 @@ is ``ttt``, and ``(t*2|)*3`` is ``t*2|t*2|t*2|``. Source: megatron/core/transfor
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from itertools import groupby, product
 from typing import Any
+
+import yaml
 
 from taut.data.layers.experts import DISPATCHERS
 from taut.data.layers.layer import LayerSpec
@@ -111,30 +114,9 @@ def stated_dispatch(flags: Mapping[str, str | None]) -> dict[str, Any]:
 
 Flags = dict[str, str | None]
 """Values by flag, None for a switch."""
-FEATURES: dict[str, Flags] = {
-    "whole-step-graphs": {
-        "--cuda-graph-impl": "full_iteration",
-        "--te-rng-tracker": None,
-        "--moe-expert-rank-capacity-factor": "1.5",
-        "--moe-paged-stash": None,
-        "--no-check-for-nan-in-loss-and-grad": None,
-    },
-    "part-graphs": {
-        "--cuda-graph-impl": "transformer_engine",
-        "--cuda-graph-modules": "attn moe_router moe_preprocess",
-        "--te-rng-tracker": None,
-    },
-    "fused-activation": {FUSED: None},
-    "fused-router": {"--moe-router-fusion": None},
-    "fused-permutation": {"--moe-permute-fusion": None},
-    "tp-comm-overlap": {"--tp-comm-overlap": None},
-    "dp-comm-overlap": {"--overlap-grad-reduce": None},
-}
-"""
-Flags of what made releases faster, by the name that a calibration states; as NVIDIA's recipes of August 2026 set it.
-
-Grouped products and the backend of HybridEP are the plan's own choices.
-"""
+SETTINGS: dict[str, Any] = yaml.safe_load((files("taut.exports") / "features.yaml").read_text("utf-8"))
+"""Settings of what made releases faster, by the name that a calibration states: ``flags``, or those of ``bridge``."""
+FEATURES: dict[str, Flags] = {name: each["flags"] for name, each in SETTINGS.items() if "flags" in each}
 GROUPS = {"router_num_groups": "--moe-router-num-groups", "router_group_topk": "--moe-router-group-topk"}
 """Flags of the groups of experts that a router keeps to, by field of ``ExpertsSpec``."""
 

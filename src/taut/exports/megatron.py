@@ -17,7 +17,15 @@ from typing import Any
 
 from taut.data.analytic.offload_modules import conflict
 from taut.data.calibration import BETWEEN_REPLICAS
-from taut.exports.architecture import TYPE, Flags, architecture_flags, dispatch_flags, division_flags, layout_of
+from taut.exports.architecture import (
+    SETTINGS,
+    TYPE,
+    Flags,
+    architecture_flags,
+    dispatch_flags,
+    division_flags,
+    layout_of,
+)
 from taut.exports.job import Job
 from taut.files import template
 from taut.quoting import hydra_value, plain_word, python_literal
@@ -207,31 +215,8 @@ def _words(name: str, value: str | None) -> list[str]:
     return [] if value is None else [plain_word(word, name) for word in value.split(" ")]
 
 
-FEATURES: dict[str, dict[str, Any]] = {
-    "whole-step-graphs": {
-        "model.cuda_graph_impl": "full_iteration",
-        "model.cuda_graph_scope": [],
-        "model.use_te_rng_tracker": True,
-        "rng.te_rng_tracker": True,
-        "model.moe_expert_rank_capacity_factor": 1.5,
-        "model.moe_paged_stash": True,
-        "rerun_state_machine.check_for_nan_in_loss": False,
-    },
-    "part-graphs": {
-        "model.cuda_graph_impl": "transformer_engine",
-        "model.cuda_graph_scope": ["attn", "moe_router", "moe_preprocess"],
-        "model.use_te_rng_tracker": True,
-        "rng.te_rng_tracker": True,
-    },
-    "fused-activation": {"model.use_transformer_engine_op_fuser": True, "model.moe_mlp_glu_interleave_size": 32},
-    "fused-router": {"model.moe_router_fusion": True},
-    "fused-permutation": {"model.moe_permute_fusion": True},
-    "grouped-products": {"model.moe_grouped_gemm": True},
-    "tp-comm-overlap": {"comm_overlap.tp_comm_overlap": True},
-}
+FEATURES: dict[str, dict[str, Any]] = {name: each["bridge"] for name, each in SETTINGS.items() if "bridge" in each}
 """Settings of what made releases faster, by the name that a calibration states."""
-
-
 PARTS = {
     "train.": ("micro_batch_size", "global_batch_size"),
     "ddp.": (
