@@ -29,6 +29,8 @@ _UNUSUAL: dict[str, str] = TABLES["unusual"]
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "silu_glu")
 _PLAIN_ACTIVATIONS = ("gelu", "relu")
 _GATED, _PLAIN, _NORMED, _BEYOND = (TABLES[name].split() for name in ("gated", "plain", "normed", "beyond"))
+_UNTIED = TABLES["untied"].split()
+_OMITTED = {family: names.split() for family, names in TABLES["omitted"].items()}
 _POSITIONS: dict[str, int] = TABLES["positions"]
 _OTHER_NAMES: dict[str, str] = TABLES["other_names"]
 
@@ -111,16 +113,6 @@ def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[st
         ):
             found[name] = value
     return found
-
-
-_UNTIED = ("cpmant", "kimi_linear", "moshi", "bailing_hybrid", "nemotron_h", "xlstm", "inkling_text")
-"""Types whose classes tie no head, whatever the file says; CPM-Ant's embedding has rows of prompts beside words."""
-_OMITTED = {
-    **dict.fromkeys(("falcon", "RefinedWeb", "RefinedWebModel", "gemma", "gemma2"), ("max_position_embeddings",)),
-    "gemma3_text": ("num_attention_heads", "vocab_size", "max_position_embeddings"),
-    "bloom": ("seq_length",),
-}
-"""Sizes that published files of a type leave out even where they stand alone."""
 
 
 def is_tied(values: Mapping[str, Any]) -> Any:

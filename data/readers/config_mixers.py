@@ -131,9 +131,6 @@ MIXERS: dict[str, tuple[str, Sizes]] = {
 FIELDS, INDEX_FIELDS = frozenset(TABLES["mixers"].split()), frozenset(TABLES["indexers"].split())
 """Fields that the files of these types have beside others', and fields of indexers."""
 _NAMES = ("linear_attention", "mamba", "conv", "linear", "lightning_attention", "recurrent")
-_INTERVAL = dict.fromkeys(
-    ("qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
-)
 
 
 def mixing_layers(values: Mapping[str, Any], layers: Any) -> list[bool]:
@@ -176,7 +173,7 @@ def _is_mixing(values: Mapping[str, Any], layer: int, layers: int) -> bool:
         group = whole_number(values, family, "layer_group_size")
         return (layer + 1) % group != 0 and layer < layers // group * group
     stated = values.get("layer_group_size" if family == "bailing_hybrid" else "full_attention_interval")
-    interval = stated or _INTERVAL.get(family, 1)
+    interval = stated or TABLES["attention_interval"].get(family, 1)
     return isinstance(interval, int) and (layer + 1) % interval != 0
 
 

@@ -52,6 +52,7 @@ from taut.data.readers.config_families import (
 )
 from taut.data.readers.config_fields import (
     NAMES,
+    TABLES,
     first,
     latent_sizes,
     refuse_contradictions,
@@ -231,11 +232,6 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)
 
 
-_FULL_PERIOD = {
-    **{"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "gpt_oss": 2, "llama4_text": 4, "vaultgemma": 2, "olmo3": 4},
-    **{"exaone4": 4, "exaone_moe": 4, "kolibri1": 5, "cohere2_moe": 4},
-}
-"""Every how many layers a family attends to all tokens, where its file does not say."""
 _WHOLE: dict[str, Callable[[int, int], bool]] = {
     **dict.fromkeys(("granite_swa", "granitemoe_swa", "cwm"), lambda layer, _: layer % 4 == 0),
     **dict.fromkeys(("laguna", "mellum"), lambda *_: True),
@@ -285,7 +281,7 @@ def _whole(values: Mapping[str, Any], layers: int) -> list[bool]:
     if family in _WHOLE:
         return [_WHOLE[family](layer, layers) for layer in range(layers)]
     stated = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
-    period = next((values[name] for name in stated if values.get(name)), None) or _FULL_PERIOD.get(family)
+    period = next((values[name] for name in stated if values.get(name)), None) or TABLES["full_period"].get(family)
     if isinstance(period, str):
         return [period[layer % len(period)] == "G" for layer in range(layers)]
     return [isinstance(period, int) and (layer + 1) % period == 0 for layer in range(layers)]
