@@ -62,7 +62,10 @@ OF_RECIPES: dict[str, tuple[str, str]] = _NAMES["of_recipes"]
 SYSTEMS: dict[str, tuple[str, int]] = _NAMES["systems"]
 PRECISIONS: dict[str, str] = _NAMES["precisions"]
 TAGS: dict[str, tuple[str, str]] = _NAMES["tags"]
-"""Names of models, systems and precisions in the tables, with ours; ``names.yaml`` says what each is."""
+RECIPE_COLUMNS: dict[str, str] = _NAMES["recipe_columns"]
+"""Names of models, systems, precisions and columns in the tables; ``names.yaml`` says what each is."""
+OF_RUN = ("system", "model", "n_gpus", "precision", "gbs", "mbs", "tp", "pp")
+"""Columns in which a measured run is of the job and degrees of a recipe."""
 RECIPE_SEQ = 8192
 Line = Mapping[str, str]
 
@@ -241,35 +244,17 @@ def _recipes(recipes: list[dict[str, str]], runs: list[dict[str, str]]) -> Itera
 
 
 def _recipe(line: Line, cluster: str, runs: list[dict[str, str]]) -> PublishedPlan:
-    model = OF_RECIPES[line["model"]][0]
-    ran = next((run for run in runs if _is_of(run, line)), None)
-    seconds, precision = None if ran is None else _step_of(ran), TAGS[line["precision_tag"]][0]
-    cells = {**line, "gbs": line["global_batch_size"]}
-    found = _plan("NVIDIA recipe", (model, RECIPE_SEQ), cells, precision, seconds, _recipe_degrees(line))
+    model, run_name = OF_RECIPES[line["model"]]
+    precision, run_precision = TAGS[line["precision_tag"]]
+    # The line in the columns of the table of measured runs.
+    cells = {**line, "pp": "1", **{ours: line[theirs] for ours, theirs in RECIPE_COLUMNS.items()}}
+    cells |= {"system": f"DGX-{line['gpu'].upper()}", "model": run_name, "precision": run_precision}
+    of_run = (run for run in runs if all(run[name] == cells[name] for name in OF_RUN) and run["fsdp"] != "0")
+    seconds = None if (ran := next(of_run, None)) is None else _step_of(ran)
+    fixed = {**_dense_degrees(cells, "1"), "sequence_parallel": line["sequence_parallel"] == "True", "zero": 3}
+    found = _plan("NVIDIA recipe", (model, RECIPE_SEQ), cells, precision, seconds, fixed)
     share = int(line["cpu_offloading_num_layers"]) / len(load_model(model).blocks)
     return replace(found, cluster=cluster, activation_offload=share)
-
-
-def _recipe_degrees(line: Line) -> dict[str, Any]:
-    """What a plan fixes."""
-    return {
-        "tp": int(line["tensor_model_parallel_size"]),
-        "pp": 1,
-        "cp": int(line["context_parallel_size"]),
-        "micro_batch": int(line["micro_batch_size"]),
-        "recompute": "none",
-        "sequence_parallel": line["sequence_parallel"] == "True",
-        "schedule": "1f1b",
-        "zero": 3,
-    }
-
-
-def _is_of(run: Line, line: Line) -> bool:
-    """Whether a measured run is of the job and degrees of a recipe."""
-    job = (f"DGX-{line['gpu'].upper()}", OF_RECIPES[line["model"]][1], line["n_gpus"], TAGS[line["precision_tag"]][1])
-    plan = line["global_batch_size"], line["micro_batch_size"], line["tensor_model_parallel_size"], "1"
-    ran = run["gbs"], run["mbs"], run["tp"], run["pp"]
-    return (run["system"], run["model"], run["n_gpus"], run["precision"]) == job and ran == plan and run["fsdp"] != "0"
 
 
 RUNS, PROFILE, INFO = "sailor_per_stage_gh200.csv", "OPT-350__GH-96__profile.json", "llm_info.json"
