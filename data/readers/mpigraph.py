@@ -86,7 +86,9 @@ def cluster_from_mpigraph(graph: MpiGraph, *, name: str, latency_us: float = 5.0
     for host in hosts:
         if hosts.count(host) > 1:
             raise DataError(f"{name}: host {host} stands {hosts.count(host)} times, expected one process per host")
-    nodes = [{"intra_latency_us": 3.0, **node, "nic_bandwidth_gbps": _nic(row, i)} for i, row in enumerate(graph.rows)]
+    others = [[rate for j, rate in enumerate(row) if j != i] for i, row in enumerate(graph.rows)]
+    largest = [max(rates) * MEGABYTE / GIGABIT if rates else None for rates in others]
+    nodes = [{"intra_latency_us": 3.0, **node, "nic_bandwidth_gbps": rate} for rate in largest]
     return ClusterSpec.parse(
         {
             "name": name,
@@ -97,8 +99,3 @@ def cluster_from_mpigraph(graph: MpiGraph, *, name: str, latency_us: float = 5.0
         },
         name,
     )
-
-
-def _nic(row: tuple[float, ...], own: int) -> float | None:
-    others = [rate for j, rate in enumerate(row) if j != own]
-    return max(others) * MEGABYTE / GIGABIT if others else None

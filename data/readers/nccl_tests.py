@@ -162,7 +162,8 @@ def _run_text(lines: list[tuple[int, str]], collective: str, path: Path) -> Nccl
     texts = [line for _, line in lines]
     rows = _rows_text(lines, path)
     rows = _untimed(rows) if any(map(_TOGETHER.match, texts)) else rows
-    run = _run(_named_text(texts), collective, _hosts_text(texts, path), rows, path)
+    named = {match[1] for line in texts if (match := _START.match(line))}
+    run = _run(named, collective, _hosts_text(texts, path), rows, path)
     _check_end(texts, max(row.size for row in run.rows), path)
     return run
 
@@ -263,10 +264,6 @@ def _in_order(ranks: Mapping[int, str], groups: set[int], path: Path) -> tuple[s
     if len(groups) > 1:
         raise DataError(f"{path}: has {len(groups)} groups of ranks, expected one communicator")
     return tuple(ranks[rank] for rank in range(len(ranks)))
-
-
-def _named_text(lines: list[str]) -> set[str]:
-    return {match[1] for line in lines if (match := _START.match(line))}
 
 
 def _hosts_text(lines: list[str], path: Path) -> tuple[str, ...]:

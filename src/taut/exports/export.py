@@ -189,11 +189,6 @@ def environment(job: Job, framework: str = "megatron") -> dict[str, str]:
     return values
 
 
-def environment_file(job: Job, framework: str) -> str:
-    """The variables as lines that a shell reads."""
-    return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(job, framework).items())
-
-
 Files = dict[str, str]
 CHAKRA = "chakra"
 """Traces of a step, which launch nothing and stand alone."""
@@ -309,8 +304,9 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     files = dict[str, str]()
     for name in targets:
         files |= TARGETS[name](job)
+    exported = (f"export {name}={shell_word(value)}\n" for name, value in environment(job, framework).items())
     return files | {
-        "env.sh": environment_file(job, framework),
+        "env.sh": "".join(exported),
         "ranks.csv": rank_table(job),
         "plan.json": json_text(job.plan.document),
         "launch.md": launch_notes(job, framework, targets),

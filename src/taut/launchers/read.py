@@ -271,7 +271,9 @@ def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
         return axolotl_launch(fields, run)
     if is_megatron(fields):
         flags, stated = flags_of_settings(fields)
-        return megatron_launch(flags, run, None if _is_of_megatron_lm(fields) else stated)
+        # Defaults are Megatron-LM's in FlagScale's files; recipes and trainers have defaults of their own.
+        is_flagscale = any(path.startswith("system.") for path in fields)
+        return megatron_launch(flags, run, None if is_flagscale else stated)
     if is_torchtitan(fields):
         return torchtitan_launch(fields, run)
     raise DataError(f"no setting of a known launcher, {EXPECTED} as tensor_model_parallel_size: 8")
@@ -284,8 +286,3 @@ def _check_others(fields: Mapping[str, Any]) -> None:
     for framework, pattern in known("others").items():
         if path := next(filter(re.compile(pattern).search, fields), None):
             raise DataError(f"{path}: settings of {framework} are not read, {EXPECTED}")
-
-
-def _is_of_megatron_lm(fields: Mapping[str, Any]) -> bool:
-    """Whether defaults are Megatron-LM's, as in FlagScale's files; recipes and trainers have defaults of their own."""
-    return any(path.startswith("system.") for path in fields)
