@@ -109,6 +109,14 @@ def test_the_command_prints_searches_beside_other_plans(folder: Path) -> None:
     assert empty is not None and not empty.rows
 
 
+def test_searches_on_other_numbers_of_devices_are_rows_of_their_own(folder: Path) -> None:
+    """The name of a search has device and model alone, which plans on two and on four devices share."""
+    path = folder / "aceso_plans.csv"
+    plan = "l4,aceso,1_3B,4,2,64,8,128,8,1,1 4 4,1x1 | 1x4 | 2x4,1x1 | 1x4 | 1x4,0 0 0,900 900 900,280,2.5,300\n"
+    path.write_text(path.read_text(encoding="utf-8") + plan, encoding="utf-8")
+    assert [row.gpus for row in reproduce_aceso(folder, time_limit=1.0).rows] == [2, 4]
+
+
 def test_a_row_without_a_better_plan_says_the_same() -> None:
     """A search whose plan is the best has distance 0; one with a gap was ended by its limit, and is marked."""
     row = AcesoRow(
