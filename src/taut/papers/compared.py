@@ -23,14 +23,21 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
-def rows_so_far(items: Iterable[Item], make: Callable[[Item], Made]) -> tuple[Made, ...]:
-    """A row for each item, or those that were done when a signal came."""
+def rows_so_far(
+    items: Iterable[Item],
+    make: Callable[[Item], Made],
+    words: Callable[[Item], str] = str,
+    told: Callable[[str], None] | None = None,
+) -> tuple[Made, ...]:
+    """A row for each item, which is told of in ``words``, or those that were done when a signal came."""
     rows = list[Made]()
     try:
         with cut_short():
             for item in items:
                 if was_interrupted():
                     break
+                if told is not None:
+                    told(words(item))
                 rows.append(make(item))
     except TautError:
         if not was_interrupted():
@@ -42,13 +49,8 @@ def rows_until_interrupted(
     items: Sequence[Item], make: Callable[[Item], Made], told: Callable[[str], None] | None = None
 ) -> tuple[Made, ...]:
     """The rows so far of settings, each of which is told of; without any, a ``NothingFoundError``."""
-
-    def made(numbered: tuple[int, Item]) -> Made:
-        if told is not None:
-            told(f"setting {numbered[0]} of {len(items)}")
-        return make(numbered[1])
-
-    rows = rows_so_far(enumerate(items, start=1), made)
+    numbered = enumerate(items, start=1)
+    rows = rows_so_far(numbered, lambda at: make(at[1]), lambda at: f"setting {at[0]} of {len(items)}", told)
     if not rows:
         raise NothingFoundError("interrupted before the first setting was done")
     return rows

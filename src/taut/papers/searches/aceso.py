@@ -310,13 +310,8 @@ def reproduce_aceso(
     if table is None:
         raise DataError(f"{folder}: no file {PLANS}")
     settings = ([*plans] for _, plans in groupby(sorted(read_operator_plans(table), key=_setting), _setting))
-
-    def made(plans: list[OperatorPlan]) -> AcesoRow:
-        if told is not None:
-            told(_name(plans))
-        return _row(folder, plans, time_limit)
-
-    return AcesoTable(rows_so_far((plans for plans in settings if only.lower() in _name(plans).lower()), made))
+    chosen = (plans for plans in settings if only.lower() in _name(plans).lower())
+    return AcesoTable(rows_so_far(chosen, lambda plans: _row(folder, plans, time_limit), _name, told))
 
 
 def _name(plans: list[OperatorPlan]) -> str:

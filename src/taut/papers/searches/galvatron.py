@@ -121,14 +121,13 @@ def reproduce_galvatron(
 ) -> GalvatronTable:
     """Price all plans of a folder with ``only`` in their names; ``time_limit``: of both searches at taut's prices."""
     every = ((path, read_galvatron_plan(path)) for path in places_of(folder, PLANS))
-    chosen = (each for each in every if only.lower() in f"Galvatron {each[1].model}".lower())
+    chosen = (each for each in every if only.lower() in _name(each).lower())
+    return GalvatronTable(rows_so_far(chosen, lambda each: _row(*each, time_limit), _name, told))
 
-    def made(of: tuple[Path, GalvatronPlan]) -> GalvatronRow:
-        if told is not None:
-            told(f"Galvatron {of[1].model}")
-        return _row(*of, time_limit)
 
-    return GalvatronTable(rows_so_far(chosen, made))
+def _name(plan: tuple[Path, GalvatronPlan]) -> str:
+    """The name of a plan, of which ``only`` is a part."""
+    return f"Galvatron {plan[1].model}"
 
 
 def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:

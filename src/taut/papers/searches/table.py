@@ -162,13 +162,12 @@ def reproduce_searches(
     others = {ACESO: ACESO in priced, GALVATRON: bool(places_of(folder, GALVATRON))}
     searches = 2 * (len(chosen) + sum(others.values()))
     shared = SharedTime(limits=Limits(time_limit=time_limit), within=within, searches=searches)
-
-    def made(given: PublishedPlan) -> Row:
-        if told is not None:
-            told(f"{given.who}: {given.model} on {given.gpus} GPUs")
-        return _row(given, shared.of_next(2).time_limit)
-
-    rows = rows_so_far(chosen, made)
+    rows = rows_so_far(
+        chosen,
+        lambda given: _row(given, shared.of_next(2).time_limit),
+        lambda given: f"{given.who}: {given.model} on {given.gpus} GPUs",
+        told,
+    )
 
     def options() -> _Options:
         return {"time_limit": shared.of_next(2).time_limit or 0.0, "only": only, "told": told}
