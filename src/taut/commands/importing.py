@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from inspect import Parameter, Signature
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import KEYWORD, flag, whole_numbers
+from taut.commands.options import KEYWORD, MUST, parameter, whole_numbers, with_signature
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 importer = typer.Typer(help="Build a cluster, model or cost file from another tool's output.", no_args_is_help=True)
 
-MUST = Parameter.empty
 Options = dict[str, tuple[Any, str, Any]]
 """Type, help and default of an option by name."""
 OPTIONS: Options = {
@@ -77,14 +76,8 @@ def _add(home: str, what: str, says: str, options: str, known: Options, tool: st
         _write_cluster(getattr(readers, *build)(measured, **given), out)
 
     parameters = [Parameter("path", KEYWORD, annotation=Annotated[Path, typer.Argument(help=what)])]
-    for name in options.split():
-        kind, meaning, default = known[name]
-        option = typer.Option(*([flag(name)] if kind is bool else []), help=meaning)
-        parameters.append(Parameter(name, KEYWORD, annotation=Annotated[kind, option], default=default))
-    run.__doc__ = says
-    run.__dict__["__signature__"] = Signature(parameters)
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    importer.command(tool or module.partition(".")[0])(run)
+    parameters += [parameter(name, *known[name]) for name in options.split()]
+    importer.command(tool or module.partition(".")[0])(with_signature(run, says, parameters))
 
 
 _add(

@@ -35,7 +35,7 @@ PAGES = {**PICTURES, ".html": "plotly"}
 WIDEST = 110
 """Columns of a report where the terminal has more, or where there is none."""
 Command = Callable[..., None]
-KEYWORD = inspect.Parameter.KEYWORD_ONLY
+KEYWORD, MUST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
 
 
 class Result(Protocol):
@@ -175,17 +175,16 @@ def options_of(verb: str | None = None) -> list[inspect.Parameter]:
     from taut.planning.options import DEFAULTS, OPTIONS, type_of
 
     return [
-        _parameter(name, list[str] | None if name == "fix" else type_of(name), option.help, DEFAULTS)
+        parameter(name, list[str] | None if name == "fix" else type_of(name), option.help, DEFAULTS.get(name, MUST))
         for name, option in OPTIONS.items()
         if verb is None or verb in option.verbs
     ]
 
 
-def _parameter(name: str, kind: Any, help_text: str, defaults: dict[str, Any]) -> inspect.Parameter:
+def parameter(name: str, kind: Any, help_text: str, default: Any) -> inspect.Parameter:
     """A parameter of Typer; a truth value is a flag without a ``--no-`` of its own."""
     flags = [flag(name)] if kind is bool else []
     option = seconds_option(help_text) if name == "time_limit" else typer.Option(*flags, help=help_text)
-    default = defaults.get(name, inspect.Parameter.empty)
     return inspect.Parameter(name, KEYWORD, default=default, annotation=Annotated[kind, option])
 
 
@@ -207,7 +206,7 @@ def takes_request(command: Command) -> Command:
     def run(**given: Any) -> None:
         from taut.planning.request import PlanRequest
 
-        values = {parameter.name: given.pop(parameter.name) for parameter in shared}
+        values = {each.name: given.pop(each.name) for each in shared}
         command(PlanRequest(**values | {"fix": parse_fix(values["fix"])}), **given)
 
     return _with_parameters(run, command, "request", shared)
@@ -215,12 +214,11 @@ def takes_request(command: Command) -> Command:
 
 def takes_options(verb: str) -> Callable[[Command], Command]:
     """Give a verb its options of a request, all optional, as ``options``: the values that were given by name."""
-    empty = inspect.Parameter.empty
-    optional = [each.replace(default=None) if each.default is empty else each for each in options_of(verb)]
+    optional = [each.replace(default=None) if each.default is MUST else each for each in options_of(verb)]
 
     def decorate(command: Command) -> Command:
         def run(**given: Any) -> None:
-            values = {parameter.name: (given.pop(parameter.name), parameter.default) for parameter in optional}
+            values = {each.name: (given.pop(each.name), each.default) for each in optional}
             options = {name: value for name, (value, default) in values.items() if value != default}
             if "fix" in options:
                 options["fix"] = parse_fix(options["fix"])
@@ -234,10 +232,15 @@ def takes_options(verb: str) -> Callable[[Command], Command]:
 def _with_parameters(run: Command, command: Command, place: str, shared: list[inspect.Parameter]) -> Command:
     """A function with a command's name, text and parameters, one of them replaced by those that it shares."""
     own = list(inspect.signature(command).parameters.values())
-    at = [parameter.name for parameter in own].index(place)
-    parameters = [*own[:at], *shared, *own[at + 1 :]]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    at = [each.name for each in own].index(place)
+    run.__name__ = command.__name__
+    return with_signature(run, command.__doc__, [*own[:at], *shared, *own[at + 1 :]])
+
+
+def with_signature(run: Command, text: str | None, parameters: Sequence[inspect.Parameter]) -> Command:
+    """A function with a text and parameters for Typer."""
+    run.__doc__ = text
     # Typer reads the options off this attribute, which stands for a function's own signature.
-    run.__dict__["__signature__"] = inspect.Signature([parameter.replace(kind=KEYWORD) for parameter in parameters])
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__dict__["__signature__"] = inspect.Signature([each.replace(kind=KEYWORD) for each in parameters])
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
