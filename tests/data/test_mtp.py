@@ -11,6 +11,8 @@ from taut.data.costs import RECOMPUTE
 from taut.data.model import ModelSpec
 from taut.errors import DataError, FormulationError
 from taut.exports.architecture import layout_of
+from taut.exports.job import ExportError, Job
+from taut.exports.megatron import megatron_flags
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.strategy import Division, Strategy
 from tests.solver.certificate.test_verify import resigned
@@ -120,6 +122,16 @@ def test_it_is_asked_for_and_said() -> None:
         taut.plan(PLAIN, "dgx-a100", mtp_layers=0, **options)
     with pytest.raises(DataError, match="without a vocab"):
         ModelSpec.parse({**SHAPE, "vocab": None, "mtp_layers": 1}, "small")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("change", [{"mtp_repeated": True}, {"mtp_kinds": ["block", "block"]}])
+def test_exports_refuse_layers_that_they_write_no_settings_for(change: dict[str, Any]) -> None:
+    """The same weights for each further token, and stated kinds."""
+    model = ModelSpec.parse({**SHAPE, "gated_mlp": True, "mtp_layers": 2, **change}, "small")
+    plan = taut.plan(model, "dgx-a100", global_batch=8, fix={"pp": 2, "tp": 1, "micro_batch": 1})
+    with pytest.raises(ExportError, match="further tokens with mtp_kinds or mtp_repeated, for which taut writes no"):
+        megatron_flags(Job(plan))
 
 
 def test_layouts_state_it_before_the_loss() -> None:

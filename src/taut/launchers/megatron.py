@@ -90,6 +90,7 @@ USUAL = {
 }  # fmt: skip
 """Flags that decide a price, most of them Muon's, with the values that are priced."""
 PRECISION_AWARE = "--use-precision-aware-optimizer"
+REPEATED = "--mtp-use-repeated-layer"
 MEASURED = {
     "--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather", *chain.from_iterable(FEATURES.values()),
 }  # fmt: skip
@@ -334,6 +335,7 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     if "--optimizer-cpu-offload" in flags:
         known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then
     known |= {flag for flag, usual in USUAL.items() if flags.get(flag) == usual}
+    known |= {REPEATED} if run.model is not None else set()
     yield from unpriced([flag for flag in flags if not (flag in known or _is_silent(flag))])
     optimizer = flags.get(OPTIMIZER) or "adam"
     if optimizer not in ("muon", SHARED) and "adam" not in optimizer:
@@ -387,6 +389,9 @@ def _other_shape(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
         value = flags.get(flag)
         if value and value.isdecimal() and name in own and int(value) != own[name]:
             yield f"{flag} {value}: {run.model.name} has {own[name]}, which is priced"
+    if flags.get("--mtp-num-layers") not in (None, "0", "1") and (REPEATED in flags) != run.model.mtp_repeated:
+        given, weights = ("", "weights of its own") if REPEATED in flags else (" not given", "the same weights")
+        yield f"{REPEATED}{given}: {run.model.name} has {weights} for each further token, which is priced"
 
 
 def _other_devices(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:

@@ -209,6 +209,11 @@ NAMED = [
         ["--recompute-num-layers 4: every layer is priced as recomputed"],
     ),
     ("--micro-batch-size 1 --num-layers 32 --hidden-size 4096 --bf16", []),
+    (
+        "--micro-batch-size 1 --mtp-num-layers 2 --mtp-use-repeated-layer",
+        ["--mtp-use-repeated-layer: m has weights of its own for each further token, which is priced"],
+    ),
+    ("--micro-batch-size 1 --mtp-num-layers 1 --mtp-use-repeated-layer", []),
     ("--micro-batch-size 1 --num-layers 32 --hidden-size 4096", ["neither --bf16 nor --fp16"]),
     (
         "--training.local_batch_size 1 --compile.enable true",
@@ -223,6 +228,13 @@ def test_what_nothing_prices_is_named(text: str, words: list[str]) -> None:
     """One line for each, and none for data, learning rates or checkpoints."""
     found = launch_of_text(text, RUN).named
     assert len(found) == len(words) and all(one in line for one, line in zip(words, found, strict=True)), found
+
+
+def test_further_tokens_with_the_same_weights_are_compared() -> None:
+    """A model whose further tokens pass the same layers is priced so, and a line that does not say it is named."""
+    run, text = Run(MODEL.model_copy(update={"mtp_repeated": True}), 16), "--micro-batch-size 1 --mtp-num-layers 2"
+    assert not launch_of_text(f"{text} --mtp-use-repeated-layer", run).named
+    assert "not given: m has the same weights" in launch_of_text(text, run).named[0]
 
 
 def test_formats_are_options() -> None:
