@@ -84,7 +84,7 @@ def joined(one: Seen, other: Seen) -> Seen:
         first, second = getattr(one, name), getattr(other, name)
         if isinstance(first, tuple):
             found[name] = min(first[0], second[0]), max(first[1], second[1])
-        else:
+        elif None not in (first, second):
             found[name] = [*first, *(kind for kind in second if kind not in first)]
     return one.model_copy(update=found)
 

@@ -36,6 +36,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from taut.data.layers.encoder import EncoderSpec
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.layer import BLOCK, LatentSpec, LayerSpec
+from taut.data.layers.mixer import Mixing
 from taut.data.spec import LATER, MOST_LAYERS, MOST_PARAMETERS, Count, GrownSpec, LayerCount
 
 VOCABULARY_MULTIPLE = 128
@@ -195,6 +196,11 @@ class ModelSpec(GrownSpec):
     def kinds(self) -> dict[str, LayerSpec]:
         """The distinct layer shapes by kind."""
         return {layer.kind: layer for layer in self.blocks}
+
+    @property
+    def mixing(self) -> set[Mixing]:
+        """How layers mix tokens, all ways."""
+        return set[Mixing]().union(*(layer.mixing for layer in self.kinds.values()))
 
     @cached_property
     def further(self) -> tuple[LayerSpec, ...]:

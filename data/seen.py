@@ -3,7 +3,8 @@ What the runs of a calibration have been, field by field.
 
 Of a number a record holds the least and the most of all runs, of a kind every one that a run had. Fields are told one
 by one: a plan may have the micro-batch of one run and the recompute of another. Names are those of a candidate
-(``taut.formulations.space``), and of facts of the job: GPUs, tokens of a sequence, number format.
+(``taut.formulations.space``), and of facts of the job: GPUs, tokens of a sequence, number format, and how layers mix
+tokens (``taut.data.layers.mixer.Mixing``).
 
 What says nothing in a run is not counted: ZeRO of a single holder of the weights, tensor ranks of experts without ranks
 of their own, and copies of what nobody shards.
@@ -26,6 +27,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.costs import RECOMPUTE, Recompute
 from taut.data.device import Precision
+from taut.data.layers.mixer import Mixing
 from taut.data.spec import LATER, GrownSpec, NotNegative, Whole, as_tuple
 
 if TYPE_CHECKING:
@@ -46,7 +48,9 @@ SIZES = "n_gpus", "micro_batch"
 DEVIATIONS = {"scale": 0.012, "micro-batch": 0.058, "recompute": 0.07, PIPELINE: 0.031, ANY: 0.086}
 """
 Deviations of (1). Fits of eleven campaigns left out regions of their runs, and errors there exceed those on other
-unseen runs by as much (``benchmarks/regions.py``). ``ANY`` is that of each field without a kind.
+unseen runs by as much (``benchmarks/regions.py``). ``ANY`` is that of each field without a kind, such as ``mixing``:
+published layouts of three models with other layers than attention give no figure of their own
+(docs/results/mixed_layers.md).
 """
 
 DEVICE_DEVIATION = 0.11
@@ -61,7 +65,9 @@ class Seen(GrownSpec):
     Least and most of every number, and all kinds, that a calibration's runs had.
 
     ``copies`` says whether there were several copies of sharded weights, ``uneven_batch`` whether replicas ran
-    different numbers of micro-batches; shares are of what was in the host's memory.
+    different numbers of micro-batches; shares are of what was in the host's memory. Rows have attention alone,
+    and state no ``mixing``. A plan of a model with other layers states it. Without it, as in older files, nothing is
+    told of mixing.
     """
 
     n_gpus: Range
@@ -81,6 +87,7 @@ class Seen(GrownSpec):
     uneven_batch: Annotated[list[bool], LATER] = [False]
     optimizer_offload: Annotated[Shares, LATER] = (0.0, 0.0)
     activation_offload: Annotated[Shares, LATER] = (0.0, 0.0)
+    mixing: Annotated[list[Mixing] | None, LATER] = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -117,6 +124,7 @@ class Seen(GrownSpec):
             ("zero", row.zero in self.zero or row.dp * row.cp == 1),
             ("copies", (row.zero > 0 and row.dp_shard not in (None, row.dp)) in self.copies),
             ("schedule", row.run_schedule in self.schedule),
+            ("mixing", self.mixing is None or "attention" in self.mixing),
             ("etp", self.etp[0] <= (row.expert_tp if row.ep > 1 else 1) <= self.etp[1]),
         )
         return found | {name: 1.0 for name, holds in kinds if not holds}

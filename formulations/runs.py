@@ -11,8 +11,8 @@ At a quantile Q of the step time a candidate with fields F beyond the runs takes
     the seconds for each unit of it (``Calibration.beyond_s``). Recompute counts where the candidate states it.
 
 A space with ``seen`` keeps the candidates all of whose fields are within, (18) of ``taut.formulations.space``. Beside
-the fields of a plan stand facts of its job, which no plan can choose: GPUs, tokens of a sequence, number format, and
-whether the model has experts.
+the fields of a plan stand facts of its job, which no plan can choose: GPUs, tokens of a sequence, number format,
+whether the model has experts, and how its layers mix tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,19 @@ if TYPE_CHECKING:
     from taut.formulations.problem import PlanningProblem
 
 EXPERTS = "experts"
+MIXING = {
+    "sparse-attention": "attention to chosen or compressed tokens",
+    "linear-attention": "layers of Mamba-2 or linear attention",
+    "delta-rule": "layers of linear attention with the delta rule",
+    "scan": "layers of a scanned state space",
+    "convolution": "short convolutions",
+}
 FACTS = (
     Runs("n_gpus", 0, lambda value: f"{value} GPUs"),
     Runs("seq", 1, lambda value: f"sequence length {value}"),
     Runs("precision", 2, str),
     Runs(EXPERTS, 3, lambda value: "layers with experts" if value else "a model without experts"),
+    Runs("mixing", 4, lambda value: MIXING.get(value, value)),
 )
 """Facts of a job, in the order in which they are told."""
 NAMED = {runs.name: runs.words for runs in (*RUNS, *FACTS)}
@@ -74,7 +82,9 @@ def beyond(problem: "PlanningProblem", strategy: Strategy) -> list[Beyond]:
         if value is not None and not _holds(seen, runs.name, value)
     ]
     lengths = sorted({layer.seq for layer in problem.model.blocks})
-    job = ("n_gpus", problem.cluster.num_devices), ("seq", lengths[-1]), ("precision", problem.memory.precision)
+    mixing = [] if seen.mixing is None else sorted(problem.model.mixing)
+    facts = ("n_gpus", problem.cluster.num_devices), ("seq", lengths[-1]), ("precision", problem.memory.precision)
+    job: list[tuple[str, Any]] = [*facts, *(("mixing", kind) for kind in mixing)]
     found += [Beyond(name, value, [*getattr(seen, name)]) for name, value in job if not _holds(seen, name, value)]
     if problem.model.has_experts != calibration.experts:
         found.append(Beyond(EXPERTS, problem.model.has_experts, [calibration.experts]))

@@ -74,7 +74,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from taut.data.layers.experts import ExpertsSpec
-from taut.data.layers.mixer import MixerSpec, Whole
+from taut.data.layers.mixer import MixerSpec, Mixing, Whole
 from taut.data.spec import LATER, Count, GrownSpec, LayerCount
 
 
@@ -250,6 +250,13 @@ class LayerSpec(GrownSpec):
     def mixers(self) -> tuple[tuple[int, MixerSpec], ...]:
         """Mixers of the layer and of those beside it, each with its heads."""
         return tuple((part.heads, part.mixer) for part in self.together if part.mixer)
+
+    @property
+    def mixing(self) -> set[Mixing]:
+        """How the layer and those beside it mix tokens."""
+        indexed = [bool(part.latent and part.latent.index_heads) for part in self.attending]
+        found: set[Mixing] = {"sparse-attention" if each else "attention" for each in indexed}
+        return found | {"attention" if mixer.attends == self.seq else mixer.mixing for _, mixer in self.mixers}
 
     @property
     def is_usual(self) -> bool:

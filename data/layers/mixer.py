@@ -45,7 +45,7 @@ Kernels that take chunks have 2.5 times the seconds of attention to w tokens (``
 factor was chosen on runs of Mamba-2 and is taken for linear attention too. No kernel of this kind was measured.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -53,6 +53,13 @@ from taut.data.spec import LATER, Count, GrownSpec
 
 Whole = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
 """A size that may be 0."""
+Mixing = Literal["attention", "sparse-attention", "linear-attention", "delta-rule", "scan", "convolution"]
+"""
+Ways of mixing tokens, whose kernels differ: attention to all tokens of a sequence or window; attention to tokens that
+an indexer chooses or that are compressed; chunks of linear attention or of Mamba-2; chunks with the delta rule; a scan,
+(4); and a short convolution. A window is read by the kernel of attention to all, and its tokens alone are work: GPT-OSS
+has one in every second layer, and its runs are predicted as others are.
+"""
 
 
 class MixerSpec(GrownSpec):
@@ -87,6 +94,15 @@ class MixerSpec(GrownSpec):
     def convolves_again(self) -> bool:
         """Whether its kernel computes the convolution again in the backward pass, as Mamba-2's, (3)."""
         return self.takes_chunks and not self.delta_rule and self.convolved > 0
+
+    @property
+    def mixing(self) -> Mixing:
+        """How it mixes tokens, (2) to (4)."""
+        if self.attends:
+            return "sparse-attention"
+        if self.scanned or not self.chunk:
+            return "scan" if self.scanned else "convolution"
+        return "delta-rule" if self.delta_rule else "linear-attention"
 
     @property
     def reach(self) -> int:

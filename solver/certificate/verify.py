@@ -504,7 +504,7 @@ class _Check:
         if space.get("seen") is not None and self.problem.space.seen != known:
             yield "certificate.space.seen is not what the calibration says of its runs"
         for (name, _), seen in stated.items():
-            if name in Seen.model_fields and seen != [*getattr(known, name, ())]:
+            if name in Seen.model_fields and seen != [*(getattr(known, name, None) or ())]:
                 yield f"beyond: of {name} runs are stated to have had {seen}"
 
     def sampled(self) -> Sample:

@@ -53,7 +53,7 @@ def test_a_record_is_written_and_read_back() -> None:
     """Fields that every run had as usual are left out; a least above its most is refused."""
     found = Seen.of(RUNS[:1], "bf16")
     values = found.model_dump(mode="json")
-    assert values["tp"] == [2, 2] and not {"cp", "copies", "optimizer_offload"} & set(values)
+    assert values["tp"] == [2, 2] and not {"cp", "copies", "optimizer_offload", "mixing"} & set(values)
     assert Seen.parse(values, "a file") == found
     with pytest.raises(DataError, match=r"a file: .*tp: is \[8, 2\], expected the least and the most"):
         Seen.parse({**values, "tp": [8, 2]}, "a file")
@@ -72,7 +72,9 @@ def test_calibrations_of_the_catalog_say_what_their_runs_have_been() -> None:
 
 
 def test_fields_beyond_are_those_that_no_run_had() -> None:
-    """A run itself is beyond in none; another one is in each field that it alone has."""
+    """A run itself is beyond in none; another one is in each field that it alone has, as all are without attention."""
+    scans = Seen.of(RUNS, "bf16").model_copy(update={"mixing": ["scan"]})
+    assert scans.fields_beyond(RUNS[0], "bf16") == {"mixing": 1.0}
     for row in RUNS:
         found = Seen.of([row], "bf16")
         assert found.fields_beyond(row, "bf16") == {}

@@ -13,6 +13,7 @@ from taut.formulations.strategy import Division, Strategy
 from taut.solver.certificate.reference import space as reference
 from taut.solver.certificate.reference.candidates import candidates
 from tests.support.instances import random_problem
+from tests.support.mixers import with_mixed_layers
 from tests.support.reference import case_of, choice_of, random_strategy
 from tests.support.runs import seen, with_few_runs, with_runs
 from tests.support.small import cluster, model, problem
@@ -94,12 +95,15 @@ def test_fields_beyond_runs_in_words() -> None:
         Beyond("optimizer_offload", 0.5, [0.0, 0.0]),
         Beyond("n_gpus", 64, [8, 8]),
         Beyond("precision", "fp16", ["bf16", "fp8"]),
+        Beyond("mixing", "delta-rule", ["attention"]),
+        Beyond("mixing", "sparse-attention", ["attention"]),
         Beyond("of another version", 1, [0, 0]),
     ]
     assert beyond_words(given, experts=True) == (
         "micro-batch 8 (seen 1 to 2), full recompute with experts (never), ZeRO-3 with experts (never), "
         "context 2 with experts (never), 1 expert rank (seen 8 to 64), 16 chunks a device (seen 1 to 12), "
-        "50% of the optimizer states on the host with experts (never), 64 GPUs (seen 8), fp16 (seen bf16, fp8)"
+        "50% of the optimizer states on the host with experts (never), 64 GPUs (seen 8), fp16 (seen bf16, fp8), "
+        "layers of linear attention with the delta rule (never), attention to chosen or compressed tokens (never)"
     )
     assert beyond_words(given[1:2], experts=False) == "full recompute (never)"
     assert beyond_words([Beyond("experts", True, [False])], experts=False) == "layers with experts (never)"
@@ -107,12 +111,14 @@ def test_fields_beyond_runs_in_words() -> None:
 
 def test_the_reference_tells_the_same_of_random_plans() -> None:
     """Candidates of a space with runs, and fields of random plans beyond them."""
-    rng, left, told = np.random.default_rng(0), 0, 0
+    rng, left, told, ways = np.random.default_rng(0), 0, 0, set[object]()
     for seed in range(40):
         given = replace(random_problem(seed), latency_model="step")
+        if seed % 2:
+            given = replace(given, model=with_mixed_layers(seed).model)
         if not given.candidates:
             continue
-        given = with_few_runs(seed, given)
+        given = with_few_runs(seed, given, mixing=["attention"])
         assert given.calibration is not None
         narrowed = replace(given, space=given.space.model_copy(update={"seen": given.calibration.seen}))
         assert [choice_of(candidate) for candidate in narrowed.candidates] == candidates(case_of(narrowed))
@@ -125,4 +131,5 @@ def test_the_reference_tells_the_same_of_random_plans() -> None:
                 map(str, reference.beyond(case_of(given), choice, strategy.recompute))
             )
             told += len(found)
-    assert left > 100 and told > 20
+            ways |= {value for name, value in found if name == "mixing"}
+    assert left > 100 and told > 20 and len(ways) > 3

@@ -1,12 +1,13 @@
 """What runs of a calibration have been, for problems of tests."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from taut.data.calibration import OPTIONAL, TERMS, Calibration
 from taut.data.costs import RECOMPUTE
+from taut.data.layers.mixer import Mixing
 from taut.data.seen import Seen
 from taut.data.stack import SCHEDULES
 from taut.formulations.problem import PlanningProblem
@@ -19,6 +20,7 @@ WIDE: dict[str, Any] = {
     "recompute": list(RECOMPUTE),
     "schedule": list(SCHEDULES),
     "zero": [0, 1, 2, 3],
+    "mixing": list(get_args(Mixing)),
 }
 PLAIN = {term: 0.0 if term == "constant" else 1.0 for term in TERMS if term not in OPTIONAL}
 
@@ -34,8 +36,8 @@ def with_runs(given: PlanningProblem, **fields: Any) -> PlanningProblem:
     return replace(given, calibration=known.model_copy(update={"seen": seen(**fields)}))
 
 
-def with_few_runs(seed: int, given: PlanningProblem) -> PlanningProblem:
-    """The problem with runs that had the fields of one or two of its candidates, and one or two kinds of recompute."""
+def with_few_runs(seed: int, given: PlanningProblem, **fields: Any) -> PlanningProblem:
+    """The problem with runs that had fields of one or two candidates, one or two kinds of recompute, and ``fields``."""
     rng, every = np.random.default_rng(seed), given.candidates
     drawn = [every[int(i)] for i in rng.integers(len(every), size=int(rng.integers(1, 3)))]
 
@@ -51,4 +53,5 @@ def with_few_runs(seed: int, given: PlanningProblem) -> PlanningProblem:
         zero=sorted({candidate.zero for candidate in drawn}),
         schedule=sorted({candidate.schedule for candidate in drawn}),
         recompute=[kind for kind in RECOMPUTE if kind in kinds],
+        **fields,
     )

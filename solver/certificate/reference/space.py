@@ -22,8 +22,10 @@ D devices, holders of the same weights h, and c copies of them, a plan has of th
     the batch as its candidate states them; tensor ranks of an expert where ep > 1; the ZeRO stage where h > 1; copies
     where c > 1;
 (25) the recompute of every stage;
-(26) D, the longest sequence, the number format, and whether the model has experts, as the calibration's runs had or
-    not.
+(26) D, the longest sequence, the number format, whether the model has experts, as the calibration's runs had or not,
+    and, where the calibration states it of its runs, how each layer mixes tokens: by attention, to a part of them where
+    an indexer chooses them or the tokens attended to are stated and not all, in chunks with or without the delta rule,
+    by a scan, or by a convolution.
 
 It is beyond the runs where a number lies outside, or a kind is not listed.
 
@@ -55,6 +57,7 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.layers.experts import DispatchSpec
+from taut.data.layers.layer import LayerSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.seen import DEVIATIONS, KINDS, Seen
@@ -431,6 +434,22 @@ def in_space(every: Iterable[Choice], space: Mapping[str, Any]) -> list[Choice]:
     return [choice for choice in every if is_like_runs(choice, seen)]
 
 
+def mixing_of(layer: LayerSpec | None) -> set[str]:
+    """How a layer and those beside it mix tokens, (26)."""
+    if layer is None or layer.only == "feed_forward":
+        return set() if layer is None else mixing_of(layer.beside)
+    mixer, kind = layer.mixer, "attention"
+    if mixer is None:
+        kind = "sparse-attention" if layer.latent is not None and layer.latent.index_heads else kind
+    elif mixer.attends:
+        kind = kind if mixer.attends == layer.seq else "sparse-attention"
+    elif mixer.scanned:
+        kind = "scan"
+    else:
+        kind = ("delta-rule" if mixer.delta_rule else "linear-attention") if mixer.chunk else "convolution"
+    return {kind, *mixing_of(layer.beside)}
+
+
 def beyond(case: Case, choice: Choice, recompute: Iterable[str]) -> list[tuple[str, Any]]:
     """Fields of a plan beyond the runs with their values, (24) to (26)."""
     calibration = case.calibration
@@ -439,6 +458,8 @@ def beyond(case: Case, choice: Choice, recompute: Iterable[str]) -> list[tuple[s
     found = {*of_choice(choice), *(("recompute", kind) for kind in recompute)}
     found |= {("n_gpus", case.cluster.num_devices), ("precision", case.memory.precision)}
     found |= {("seq", max(block.seq for block in case.model.blocks))}
+    if calibration.seen.mixing is not None:
+        found |= {("mixing", kind) for block in case.model.blocks for kind in mixing_of(block)}
     outside = [each for each in found if not was_seen(calibration.seen, *each)]
     experts = any(block.experts for block in case.model.blocks)
     return outside + [("experts", experts)] * (experts != calibration.experts)

@@ -46,6 +46,7 @@ from taut.planning.stack import (
     stack_of,
     stated_loss,
     with_loss,
+    with_mixing,
     within_runs,
 )
 
@@ -80,6 +81,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     if "muon" in (request.optimizer, getattr(_given_memory(request), "optimizer", None)):
         overlap = overlaps_beside_muon(request, stack)
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
+    calibration = calibration and with_mixing(calibration, model)
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
     calibration = at_risk(request, calibration, model, cluster)

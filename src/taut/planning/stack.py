@@ -92,6 +92,14 @@ def overlaps_beside_muon(request: PlanRequest, stack: Stack) -> bool:
     return False
 
 
+def with_mixing(calibration: Calibration, model: ModelSpec) -> Calibration:
+    """The calibration with how its runs mixed tokens, by attention unless it states it, for a model with other ways."""
+    seen = calibration.seen
+    if seen is None or seen.mixing is not None or model.mixing <= {"attention"}:
+        return calibration
+    return calibration.model_copy(update={"seen": seen.model_copy(update={"mixing": ["attention"]})})
+
+
 def not_hidden_twice(calibration: Calibration) -> Calibration:
     """
     A calibration for reductions that overlap: none of its coefficients hides some of them as well.

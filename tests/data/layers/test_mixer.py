@@ -13,9 +13,11 @@ from taut.data.layers.layer import LatentSpec, LayerSpec
 from taut.data.layers.mixer import MixerSpec
 from taut.data.model import ModelSpec
 from taut.errors import DataError
+from taut.solver.certificate.reference.space import mixing_of
 
 DELTA = {"key_dim": 128, "value_dim": 128, "made": 12352, "convolved": 8192, "taps": 4, "chunk": 64, "delta_rule": True}
 LINEAR: dict[str, Any] = {"hidden": 2048, "heads": 32, "ffn_hidden": 5632, "seq": 4096, "gated_mlp": True}
+LATENT = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
 
 
 def test_parameters_are_those_of_qwen3_nexts_layer() -> None:
@@ -80,8 +82,7 @@ def test_files_from_before_keep_their_digest() -> None:
     assert not {"mixer", "attention_gate"} & layer.model_dump().keys()
     model = ModelSpec.parse({"name": "m", "layers": 2, "hidden": 64, "heads": 4, "seq": 16, "vocab": 64}, "m")
     assert not {"position_rows", "attention_gate"} & model.model_dump().keys()
-    sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
-    assert LatentSpec.parse(sizes, "latent").model_dump() == {"q_lora_rank": None, **sizes}
+    assert LatentSpec.parse(LATENT, "latent").model_dump() == {"q_lora_rank": None, **LATENT}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,30 @@ def test_chunks_take_longer_than_attention_to_as_many_tokens() -> None:
         assert chunks[KINDS.index("gemm")] == attention[KINDS.index("gemm")]
     assert MixerSpec.parse(DELTA, "mixer").takes_chunks
     assert not MixerSpec.parse({**DELTA, "scanned": 16}, "mixer").takes_chunks
+
+
+@pytest.mark.parametrize(
+    ("changes", "ways"),
+    [
+        ({"mixer": DELTA}, {"delta-rule"}),
+        ({"mixer": {**DELTA, "delta_rule": False}}, {"linear-attention"}),
+        ({"mixer": {**DELTA, "scanned": 16}}, {"scan"}),
+        ({"mixer": {**DELTA, "chunk": 0}}, {"convolution"}),
+        ({"mixer": {**DELTA, "attends": 128}}, {"sparse-attention"}),
+        # Step-3's matrices are its own, and its attention is to all tokens.
+        ({"mixer": {**DELTA, "attends": LINEAR["seq"]}}, {"attention"}),
+        ({"attention_window": 128}, {"attention"}),
+        ({"latent": LATENT}, {"attention"}),
+        ({"latent": {**LATENT, "index_heads": 4, "index_dim": 8}}, {"sparse-attention"}),
+        ({"only": "feed_forward"}, set()),
+        ({"beside": {**LINEAR, "mixer": DELTA}}, {"attention", "delta-rule"}),
+        ({"only": "feed_forward", "beside": {**LINEAR, "mixer": DELTA}}, {"delta-rule"}),
+    ],
+)
+def test_ways_of_mixing_tokens(changes: dict[str, Any], ways: set[str]) -> None:
+    """A layer's and those beside it, by its sizes; the reference says the same."""
+    layer = LayerSpec.parse({**LINEAR, **changes}, "layer")
+    assert layer.mixing == mixing_of(layer) == ways
 
 
 def test_linear_layers_are_cheaper_on_long_sequences() -> None:

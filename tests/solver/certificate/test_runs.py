@@ -21,12 +21,12 @@ from tests.support.runs import seen, with_runs
 pytestmark = pytest.mark.proof
 
 Document = dict[str, Any]
-RUNS: dict[str, Any] = {"vpp": [1, 2], "n_gpus": [8, 16]}
+RUNS: dict[str, Any] = {"vpp": [1, 2], "n_gpus": [8, 16], "mixing": ["scan"]}
 
 
 @pytest.fixture(scope="module")
 def plan() -> Document:
-    """A plan of four chunks a device, where runs had two at most, on fewer GPUs than any run."""
+    """A plan of four chunks a device on few GPUs, where runs had two at most on more of them, and no attention."""
     given, limits = with_runs(chunked(17), **RUNS), Limits(workers=1)
     result, ties = near_ties(given, search(given, limits), limits)
     made: Document = json.loads(json.dumps(with_plainer(plan_document(given, result, limits), ties)))
@@ -49,10 +49,11 @@ def signed(changed: Document) -> Verification:
 
 
 def test_what_lies_beyond_runs_holds_as_written(plan: Document) -> None:
-    """Chunks and GPUs are told, and the plan within runs has no more than two chunks."""
+    """Chunks, GPUs and attention are told, and the plan within runs has no more than two chunks."""
     assert plan["beyond"] == [
         {"field": "vpp", "value": 4, "seen": [1, 2]},
         {"field": "n_gpus", "value": plan["workload"]["num_devices"], "seen": [8, 16]},
+        {"field": "mixing", "value": "attention", "seen": ["scan"]},
     ]
     assert section(plan)["strategy"]["vpp"] <= 2
     assert verify_document(plan).faults == () and signed(copy.deepcopy(plan)).faults == ()
@@ -64,6 +65,22 @@ def _silent(plan: Document) -> None:
 
 def _one_left_out(plan: Document) -> None:
     del plan["beyond"][0]
+
+
+def _mixing_left_out(plan: Document) -> None:
+    plan["beyond"].pop()
+
+
+def _another_mixing(plan: Document) -> None:
+    plan["beyond"][-1]["value"] = "delta-rule"
+
+
+def _runs_with_attention(plan: Document) -> None:
+    plan["inputs"]["calibration"]["spec"]["seen"]["mixing"].append("attention")
+
+
+def _silent_on_mixing(plan: Document) -> None:
+    del plan["inputs"]["calibration"]["spec"]["seen"]["mixing"]
 
 
 def _told_twice(plan: Document) -> None:
@@ -92,13 +109,24 @@ def _without_runs(plan: Document) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_silent, _one_left_out, _told_twice, _another_value, _other_runs, _of_no_field, _wider_runs, _without_runs],
+    [
+        *[_silent, _one_left_out, _told_twice, _another_value, _other_runs, _of_no_field, _wider_runs, _without_runs],
+        *[_mixing_left_out, _another_mixing, _runs_with_attention, _silent_on_mixing],
+    ],
 )
 def test_a_false_word_on_runs_is_refused(plan: Document, change: Callable[[Document], None]) -> None:
     """Fields beyond runs are derived again from the calibration, value by value."""
     changed = copy.deepcopy(plan)
     change(changed)
     assert [fault for fault in signed(changed).faults if "beyond" in fault]
+
+
+def test_a_plan_from_before_mixing_was_told_holds(plan: Document) -> None:
+    """Neither its calibration nor its list says how layers mix tokens."""
+    before = copy.deepcopy(plan)
+    _silent_on_mixing(before)
+    _mixing_left_out(before)
+    assert signed(before).faults == ()
 
 
 def test_a_plan_beyond_runs_is_none_within_them(plan: Document) -> None:

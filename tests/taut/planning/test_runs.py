@@ -10,7 +10,7 @@ import taut
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.catalog.devices import catalog_devices
 from taut.errors import DataError
-from taut.planning.proof import plainer_words, runs_words
+from taut.planning.proof import band_of, plainer_words, runs_words
 from taut.planning.summary import summary
 from taut.reports.page.page import plan_page
 from tests.support.runs import seen
@@ -65,6 +65,29 @@ def test_a_space_within_runs_has_the_same_plan(beyond: taut.Plan) -> None:
     checked = within.verify()
     assert checked.holds and "seen: plans within all runs of the calibration" in " ".join(checked.narrowed)
     assert "seen: plans within all runs" in summary(within.sections, width=200)
+
+
+@pytest.mark.proof
+def test_layers_that_no_run_had_are_named_and_widen_the_band() -> None:
+    """
+    Mamba-2 beside runs of attention, within all runs otherwise or not.
+
+    Errors of 10 % either way and a deviation of 8.6 %: with z = 1.2816 the ends are the exponentials of the roots of
+    log(1.1)^2 + 0.1102^2 and log(0.9)^2 + 0.1102^2, which are 1.1569 and 1.1647.
+    """
+    sizes = {"hidden": 768, "heads": 12, "ffn_hidden": 3072, "seq": 256}
+    mixer = {"key_dim": 16, "value_dim": 64, "made": 1600, "chunk": 64}
+    layers = [{"kind": "mamba", "mixer": mixer, **sizes}, {"kind": "plain", **sizes}] * 2
+    model = taut.ModelSpec.parse({"name": "mixed", "vocab": 1024, "layers": layers}, "mixed")
+    stated = of_runs(mixing=["attention"]).model_copy(update={"residuals": {"0.1": -0.1, "0.9": 0.1}})
+    silent = stated.model_copy(update={"seen": seen(mixing=None)})
+    for runs, seen_alone in ((stated, False), (silent, True)):
+        found = taut.plan(model, "dgx-a100", calibration=runs, seen=seen_alone, **OPTIONS)
+        assert runs_words(found.typed) == ["the measured runs in: layers of Mamba-2 or linear attention (never)"]
+        assert found.document["beyond"] == [{"field": "mixing", "value": "linear-attention", "seen": ["attention"]}]
+        assert "layers of Mamba-2 or linear attention (never)" in plan_page(found) and found.verify().holds
+        ends = found.step_time_s / 1.1569, found.step_time_s * 1.1647
+        assert band_of(found.typed) == pytest.approx(ends, rel=1e-4)
 
 
 @pytest.mark.parametrize(
