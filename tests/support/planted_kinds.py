@@ -32,6 +32,7 @@ from taut.solver.bounds import (
     communication,
     copies,
     least_rings,
+    node_parts,
     pipelines_by_type,
     rack_cases,
     relaxation,
@@ -45,7 +46,7 @@ from taut.solver.placement.path_cover import bound as cover
 from taut.solver.placement.path_cover import racks as cover_racks
 from taut.solver.result import Limits
 from taut.solver.search.search import search
-from tests.solver.bounds import test_block_recompute, test_rack_cases
+from tests.solver.bounds import test_block_recompute, test_node_parts, test_rack_cases
 from tests.solver.ladder import test_chunk_racks, test_node_cases
 from tests.solver.order_priced import test_enumeration
 from tests.solver.placement.exact import test_node_sets, test_subset
@@ -188,6 +189,14 @@ def _expert_nodes(seed: int) -> PlanningProblem | None:
     values["network"] |= {"bandwidth_gbps": (0.5, 2.0)[seed % 2], "latency_us": 5000}
     given = replace(given, cluster=ClusterSpec.parse(values, "slow"))
     return _within(given, schedules=["1f1b"], fixed={"pp": 2}, recompute=["none"], max_cp=1, zero=[1], max_tp=2)
+
+
+def _parts() -> Iterator[Instance]:
+    """A candidate of experts on nodes with room beside whole stages, and every placement of it."""
+    for seed in count():
+        room, nodes, *more = test_node_parts.SHAPES[seed % len(test_node_parts.SHAPES)]
+        given, choice = test_node_parts.of_experts(seed, room, nodes, *more)
+        yield Instance(given, {key_of(choice.as_dict()): test_node_parts.optimum(given, choice, room, nodes)})
 
 
 def _pairs(seed: int) -> PlanningProblem | None:
@@ -362,6 +371,7 @@ KINDS: dict[str, Callable[[], Iterator[Instance | PlanningProblem]]] = {
     "ring members": lambda: map(members, count()),
     "racks": lambda: _first(_racks, devices=8),
     "nodes of experts": lambda: _first(_expert_nodes, candidates=12, devices=8),
+    "parts of nodes": _parts,
     "racks of chunks": lambda: _first(_racks_of_chunks, layers=8, devices=6),
     "nodes of chunks": lambda: (
         test_chunk_racks.racked_problem(seed, test_node_cases.SHAPES)[0] for seed in count() if seed % 9 < 4
@@ -444,6 +454,13 @@ def _slow_hops(found: Any, *_: Any) -> Any:
 
 def _dear_rings(found: Any, *_: Any) -> Any:
     return replace(found, rings=2 * found.rings)
+
+
+def _fewer_hops(patch: pytest.MonkeyPatch) -> None:
+    of = node_parts.Packing.of
+    patch.setattr(
+        node_parts.Packing, "of", lambda self, allowed, most, *steps: of(self, allowed, max(most - 1, 0), *steps)
+    )
 
 
 Row = tuple[str, str, Patch]
@@ -593,6 +610,26 @@ FURTHER: dict[str, Row] = {
         "nodes of experts",
         _changed(rack_cases, "crossings_of_nodes", lambda found, *_: found + 1),
     ),
+    "rings of parts +20 %": (
+        "parts of nodes",
+        "parts of nodes",
+        _changed(
+            node_parts,
+            "node_parts",
+            _by(seconds=lambda found: 1.2 * found.seconds, unhidden=lambda found: 1.2 * found.unhidden),
+        ),
+    ),
+    "the widest kind of parts left out": (
+        "parts of nodes",
+        "parts of nodes",
+        _changed(node_parts, "node_parts", lambda found, *_: found and test_node_parts.without_kind(found)),
+    ),
+    "a node more for parts": (
+        "parts of nodes",
+        "parts of nodes",
+        _changed(node_parts, "node_parts", _by(nodes=lambda found: found.nodes + 1)),
+    ),
+    "a hop fewer between parts": ("parts of nodes", "parts of nodes", _fewer_hops),
     # Schedules that are priced by their order.
     "a staircase one pass too long": ("order", "chunks", test_enumeration._staircase),
     "bytes beside forgotten": ("order", "chunks", test_enumeration._beside),
@@ -752,6 +789,7 @@ WITHOUT: dict[str, Off] = {
     "ring members": ("ring members", _setting(candidate_bounds, "has_members", lambda *_: False)),
     "racks": ("racks", _changed(rack_cases, "rack_cases", lambda *_: None)),
     "nodes of experts": ("nodes of experts", _changed(rack_cases, "rack_cases", lambda *_: None)),
+    "parts of nodes": ("parts of nodes", _changed(node_parts, "node_parts", lambda *_: None)),
     "path before a device": ("orders", _scaled(capacity, "_before", 0.0)),
     "racks of chunks": ("racks of chunks", _changed(chunk_racks, "chunk_racks", lambda *_: None)),
     "nodes of chunks": ("nodes of chunks", _changed(chunk_racks, "chunk_racks", lambda *_: None)),

@@ -39,6 +39,7 @@ QUICK = {
     "a crossing more": 3,
     "hops of chunks between nodes tenfold": 3,
     "rings of node sets doubled": 3,
+    "a hop fewer between parts": 3,
     "a parameter of orders takes 2 % more": 4,
     "rings of the second stage doubled": 3,
 }
