@@ -52,10 +52,10 @@ is solved by HiGHS; the flow is made from its duals so that it is a unit flow by
     a bound as well.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 import numpy as np
@@ -425,18 +425,8 @@ def _in_order(order: Order, none: int) -> tuple[Ints, tuple[Ints, ...]]:
     for first, end in zip(order.first[:-1].tolist(), order.first[1:].tolist(), strict=True):
         before[first + 1 : end] = range(first, end - 1)
     source = [_source(row_of, *row, chunks=chunks, none=none) for row in passes]
-    needs = [[n for n in (b, s) if n >= 0] for b, (s, _) in zip(before, source, strict=True)]
-    waiting, after = [len(n) for n in needs], [list[int]() for _ in passes]
-    for r, each in enumerate(needs):
-        for n in each:
-            after[n].append(r)
-    ready, rows = deque(r for r, n in enumerate(waiting) if not n), list[int]()
-    while ready:
-        rows.append(ready.popleft())
-        for r in after[rows[-1]]:
-            waiting[r] -= 1
-            if not waiting[r]:
-                ready.append(r)
+    needs = ([n for n in (b, s) if n >= 0] for b, (s, _) in zip(before, source, strict=True))
+    rows = [*TopologicalSorter(dict(enumerate(needs))).static_order()]
     new = {r: k for k, r in enumerate(rows)} | {-1: -1}
     figures = (
         [passes[r][0] * chunks + passes[r][1] for r in rows],
