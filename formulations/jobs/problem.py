@@ -142,10 +142,13 @@ class JobsProblem:
     @cached_property
     def least_seconds(self) -> Floats:
         """Seconds of every job alone on the cluster, start included (J,); infinite where it cannot run."""
-        best = np.zeros(self.num_jobs)
-        np.maximum.at(best, self.job[self.fits], self.rate[self.fits])
-        with np.errstate(divide="ignore"):
-            return np.asarray(self.restart_s + self.work / best)
+        return np.asarray(self.restart_s + self.least_of(self.work[self.job] / self.rate))
+
+    def least_of(self, figures: Floats) -> Floats:
+        """Least of figures (C,) over the configurations of every job that fit (J,); infinite without one."""
+        least = np.full(self.num_jobs, inf)
+        np.minimum.at(least, self.job[self.fits], figures[self.fits])
+        return least
 
     def columns(self, job: int) -> range:
         """Numbers of a job's configurations."""

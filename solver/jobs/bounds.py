@@ -70,12 +70,9 @@ def _alone(problem: JobsProblem, objective: Objective) -> float:
         return float(problem.weight @ least / problem.weight.sum())
     if objective == "makespan":
         return float((problem.arrival + least).max() - problem.arrival.min())
-    fits = problem.fits
-    cheapest = np.full(problem.num_jobs, inf)
-    seconds = problem.work[problem.job] / problem.rate + problem.restart_s
-    np.minimum.at(cheapest, problem.job[fits], (problem.price * seconds)[fits])
     too_late = np.any(problem.arrival + least > problem.deadline)
-    return inf if too_late else float(cheapest.sum())
+    seconds = problem.work[problem.job] / problem.rate + problem.restart_s
+    return inf if too_late else float(problem.least_of(problem.price * seconds).sum())
 
 
 def _one_machine(problem: JobsProblem) -> JobsBound:
@@ -83,10 +80,7 @@ def _one_machine(problem: JobsProblem) -> JobsBound:
     source = "one machine, shortest remaining time first"
     if np.any(problem.weight != problem.weight[0]):
         return JobsBound(value=-inf, source=source)
-    needed = np.full(problem.num_jobs, inf)
-    fits = problem.fits
-    each = problem.gpus * problem.work[problem.job] / problem.rate / float(problem.capacity.sum())
-    np.minimum.at(needed, problem.job[fits], each[fits])
+    needed = problem.least_of(problem.gpus * problem.work[problem.job] / problem.rate / float(problem.capacity.sum()))
     total = _shortest_remaining(problem.arrival + problem.restart_s, needed)
     return JobsBound(value=(total - float(problem.arrival.sum())) / problem.num_jobs, source=source)
 

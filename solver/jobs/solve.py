@@ -428,10 +428,9 @@ class RollingHorizon:
         jobs = np.array(sorted(view.waiting), dtype=np.int64)
         if not len(jobs):
             return {}, inf
-        problem = _remaining(view, jobs)
-        schedule = self._planned(view, problem, jobs)
-        first = np.flatnonzero(np.isin(view.problem.job, jobs))
-        held = {int(jobs[each.job]): int(first[each.column]) for each in schedule if each.start <= 0}
+        columns = np.flatnonzero(np.isin(view.problem.job, jobs))
+        schedule = self._planned(view, jobs, columns)
+        held = {int(jobs[each.job]): int(columns[each.column]) for each in schedule if each.start <= 0}
         ends = [moment for each in schedule for moment in (each.start, each.end) if moment > 0]
         hands = _Hands(view, held)
         for job in view.waiting:
@@ -439,19 +438,17 @@ class RollingHorizon:
                 hands.give_any(job)
         return hands.held, view.now + min(ends, default=inf)
 
-    def _planned(self, view: View, problem: JobsProblem, jobs: np.ndarray) -> Schedule:
-        """The better of list schedule (8) and program (9)."""
-        kept, numbers = _kept(view, problem, jobs)
+    def _planned(self, view: View, jobs: Ints, columns: Ints) -> Schedule:
+        """The better of list schedule (8) and program (9) of jobs that wait, with their configurations."""
+        problem = _remaining(view, jobs)
+        kept, numbers = _kept(view, problem, columns)
         listed = anneal(kept, self._objective, seed=self._seed, rounds=0)
         best = tuple(segment._replace(column=int(numbers[segment.column])) for segment in listed)
         grid = self._grid(problem, best)
         if grid is None or len(problem.job) * INTERVALS > MOST_PLANNED:
             return best
-        going = np.full(len(jobs), -1)
-        places = np.flatnonzero(np.isin(view.problem.job, jobs))
-        for number, job in enumerate(jobs.tolist()):
-            if view.held[job] >= 0:
-                going[number] = int(np.searchsorted(places, view.held[job]))
+        held = view.held[jobs]
+        going = np.where(held >= 0, np.searchsorted(columns, held), -1)
         program = grid_program(problem, self._objective, grid, going)
         found = solve_grid(program, work_limit=WORK, seed=self._seed)
         values = [measures(problem, each).value(self._objective) for each in (best, found.schedule)]
@@ -483,11 +480,10 @@ def _remaining(view: View, jobs: np.ndarray) -> JobsProblem:
     )
 
 
-def _kept(view: View, problem: JobsProblem, jobs: np.ndarray) -> tuple[JobsProblem, Ints]:
+def _kept(view: View, problem: JobsProblem, columns: Ints) -> tuple[JobsProblem, Ints]:
     """The problem in which running jobs have their own configuration alone, with the numbers that those left have."""
-    places = np.flatnonzero(np.isin(view.problem.job, jobs))
-    own = view.held[view.problem.job[places]]
-    stays = (own < 0) | (own == places)
+    own = view.held[view.problem.job[columns]]
+    stays = (own < 0) | (own == columns)
     rows = {name: getattr(problem, name)[stays] for name in ("job", "pool", "gpus", "rate")}
     return replace(problem, **rows), np.flatnonzero(stays)
 
