@@ -78,7 +78,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.formulations.compiled import jit, jit_inside
+from taut.formulations.compiled import jit, jit_inside, longer
 
 SIZE, SECONDS, MEMORY, RADIX, LAG, SPACING, SLOT = range(7)
 """Columns of ``OneMachine.streams``."""
@@ -311,7 +311,7 @@ def sweep(
     for step in range(layers):
         rows += len(layer.keys)
         if rows > len(swept.keys):
-            swept = SweptStates(swept.first, _longer(swept.keys, rows), _longer(swept.least, rows))
+            swept = SweptStates(swept.first, longer(swept.keys, 2 * rows), longer(swept.least, 2 * rows))
         swept.first[step + 1] = rows
         _keep(layer, swept, step, slots)
         if step == layers - 1:
@@ -323,17 +323,6 @@ def sweep(
         if len(layer.keys) == 0 or work > most:
             return 0 if len(layer.keys) == 0 else -1, work, swept
     return 1, work, SweptStates(swept.first, swept.keys[:rows], swept.least[:rows])
-
-
-@jit
-def _longer(rows: Ints, least: int) -> Ints:
-    """Copy of an array with room for at least so many rows, and as many again."""
-    copy = np.empty((2 * least, *rows.shape[1:]), rows.dtype)
-    # A slice that an array is assigned to takes two seconds to compile.
-    new, old = copy.reshape(copy.size), rows.reshape(rows.size)
-    for i in range(len(old)):
-        new[i] = old[i]
-    return copy
 
 
 @jit_inside

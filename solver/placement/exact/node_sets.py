@@ -61,7 +61,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit, jit_inside
+from taut.formulations.compiled import jit, longer
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem, waits_for_later_stages
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
@@ -207,31 +207,14 @@ def next_labels(
                     if room == most:
                         return Labels(used, last, total, left, parent, order), False
                     room = min(2 * room, most)
-                    used, last = _longer(used, room), _longer(last, room)
-                    parent, order = _longer(parent, room), _longer(order, room)
-                    total, left = _longer_rows(total, room), _longer_rows(left, room)
+                    used, last = longer(used, room), longer(last, room)
+                    parent, order = longer(parent, room), longer(order, room)
+                    total, left = longer(total, room), longer(left, room)
                 used[found], last[found] = labels.used[row] | sets.words[k], k
                 parent[found], order[found] = row, p
                 total[found], left[found] = new_total, new_left
                 found += 1
     return Labels(used[:found], last[:found], total[:found], left[:found], parent[:found], order[:found]), True
-
-
-@jit
-def _longer(values: Ints, room: int) -> Ints:
-    longer = np.empty(room, np.int64)
-    for k in range(len(values)):
-        longer[k] = values[k]
-    return longer
-
-
-@jit_inside
-def _longer_rows(values: Floats, room: int) -> Floats:
-    longer = np.empty((room, values.shape[1]))
-    for k in range(len(values)):
-        for i in range(values.shape[1]):
-            longer[k, i] = values[k, i]
-    return longer
 
 
 def undominated(labels: Labels) -> Labels:
