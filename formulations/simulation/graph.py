@@ -99,7 +99,6 @@ from taut.formulations.simulation.passes import (
     Prices,
     Tail,
     Template,
-    appended,
     backward_operators,
     forward_operators,
     tail_of,
@@ -161,29 +160,25 @@ def _refuse(problem: PlanningProblem, strategy: Strategy, *, share_links: bool) 
 
 
 def _joined(laid: Laid, tail: Tail, order: Order, templates: Templates, replicas: Replicas) -> OperatorGraph:
-    """The tasks of all passes, and those that follow them."""
-    seconds, first_dependency, dependency = appended(tail, laid.first_dependency)
-    rest = np.array([each[1:] for each in tail.operators], dtype=np.int32)
-    none = np.full(len(rest), -1)
-
-    def joined(passes: Narrow, after: Narrow) -> Narrow:
-        return np.concatenate([passes, after.astype(passes.dtype)])
-
-    return OperatorGraph(
-        seconds=np.concatenate([laid.seconds, seconds]),
-        stream=joined(laid.stream, rest[:, 3]),
-        kind=joined(laid.kind, rest[:, 0]),
-        part=joined(laid.part, rest[:, 1]),
-        layer=joined(laid.layer, rest[:, 2]),
-        chunk=joined(laid.chunk, none),
-        micro_batch=joined(laid.micro_batch, none),
-        first_dependency=np.concatenate([laid.first_dependency, first_dependency]),
-        dependency=np.concatenate([laid.dependency, dependency]),
-        order=order,
-        row=laid.row,
-        last=laid.row[:, :-1] + templates.last[templates.of[:, order.passes[:, 0], order.passes[:, 1]]],
-        replicas=replicas,
-    )
+    """The tasks of all passes, and those that follow them, which are of no chunk."""
+    kind, part, layer, stream = np.array([each[1:] for each in tail.operators]).T
+    none = np.full(len(tail.operators), -1)
+    following = {
+        "seconds": np.array([operator.seconds for operator in tail.operators]),
+        "stream": stream,
+        "kind": kind,
+        "part": part,
+        "layer": layer,
+        "chunk": none,
+        "micro_batch": none,
+        "first_dependency": laid.first_dependency[-1] + np.cumsum([len(waits) for waits in tail.after]),
+        "dependency": np.array([task for waits in tail.after for task in waits]),
+    }
+    tasks = {
+        name: np.concatenate([own := getattr(laid, name), more.astype(own.dtype)]) for name, more in following.items()
+    }
+    last = laid.row[:, :-1] + templates.last[templates.of[:, order.passes[:, 0], order.passes[:, 1]]]
+    return OperatorGraph(**tasks, order=order, row=laid.row, last=last, replicas=replicas)
 
 
 def not_simulated(problem: PlanningProblem, candidate: Candidate, *, share_links: bool = False) -> str:

@@ -55,7 +55,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints, Narrow
+from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE, LayerCost
 from taut.data.layers.layer import LayerSpec
 from taut.errors import FormulationError
@@ -116,13 +116,6 @@ class Operator(NamedTuple):
     stream: int
 
 
-TRAFFIC = (
-    *("reduce", "reduce_back", "ring", "exchange", "exchange_again", "summed", "dispatch", "dispatch_again"),
-    "combine",
-)
-"""Prices of traffic within a block."""
-
-
 class LayerPrices(NamedTuple):
     """
     Seconds of one layer on a block, (1) to (4), and the ``share`` of them that attention has.
@@ -146,6 +139,10 @@ class LayerPrices(NamedTuple):
     dispatch: float
     dispatch_again: float
     combine: float
+
+
+TRAFFIC = LayerPrices._fields[LayerPrices._fields.index("reduce") :]
+"""Prices of traffic within a block."""
 
 
 class Prices:
@@ -529,10 +526,3 @@ def _buckets(
         if rest := filled + sum(left.values()):
             found.append((rest / total, ended.tasks(passed), first))
     return sorted(found, key=lambda bucket: bucket[1][0])
-
-
-def appended(tail: Tail, first_dependency: Ints) -> tuple[Floats, Ints, Narrow]:
-    """Seconds of a tail's tasks, where their dependencies begin after those of the passes, and the dependencies."""
-    seconds = np.array([operator.seconds for operator in tail.operators])
-    counts = np.cumsum([len(waits) for waits in tail.after])
-    return seconds, first_dependency[-1] + counts, np.array([u for waits in tail.after for u in waits], np.int32)
