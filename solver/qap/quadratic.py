@@ -299,13 +299,13 @@ def place(
     Returns the best permutation found and the bound.
     Raises ``FormulationError`` if the time limit is negative or not a number.
     """
-    limit = _seconds(time_limit)
+    if not time_limit >= 0:
+        raise FormulationError(f"time limit is {time_limit} s, expected at least 0")
     _load()
     begin = perf_counter()
     proof = PrimalDual(lower_bound=bound[0], source=bound[1], best=np.arange(problem.size) if start is None else start)
-    end = begin + limit
     with interrupt_requested() as asked, cut_short():
-        for known in _proofs(problem, proof, seed, end):
+        for known in _proofs(problem, proof, seed, begin + time_limit):
             proof = known
             if progress:
                 progress(Progress(perf_counter() - begin, problem.cost(proof.best), proof.lower_bound, proof.source))
@@ -401,13 +401,6 @@ def _enumerate(problem: QuadraticAssignment) -> Ints:
     costs = np.tensordot(problem.distance[every[:, :, None], every[:, None, :]], problem.flow, axes=2)
     best: Ints = every[np.argmin(costs)]
     return best
-
-
-def _seconds(time_limit: float) -> float:
-    """A time limit that makes sense."""
-    if not time_limit >= 0:
-        raise FormulationError(f"time limit is {time_limit} s, expected at least 0")
-    return time_limit
 
 
 def convex_bounds(problem: QuadraticAssignment, steps: int = 1000) -> Iterator[float]:

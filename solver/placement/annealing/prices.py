@@ -440,18 +440,11 @@ def _reduction_rate(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> floa
 @jit_inside
 def find_gathers(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, gathers: Floats) -> None:
     """Fill ``gathers`` (pp, dp) of stage x for the group of replicas from ``first`` on, in seconds per byte."""
-    end = first + prices.gathers.replicas
-    gathers[x, first:end] = prices.gathers.share * _by_byte(prices, scratch, pos, x, first, end, 1)
-
-
-@jit_inside
-def _by_byte(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, end: int, step: int) -> float:
-    """Seconds per byte of the ring of some replicas of a stage, that of its slowest tensor rank."""
-    slowest = 0.0
+    end, slowest = first + prices.gathers.replicas, 0.0
     for y in range(pos.shape[1]):
-        inside, between, _, touched = _slowest_links(prices, scratch, pos, x, y, first, end, step)
+        inside, between, _, touched = _slowest_links(prices, scratch, pos, x, y, first, end, 1)
         slowest = max(slowest, inside + ring_factor(touched) * between)
-    return float(slowest)
+    gathers[x, first:end] = prices.gathers.share * slowest
 
 
 @jit_inside
