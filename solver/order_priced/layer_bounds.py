@@ -92,7 +92,7 @@ class Lines(NamedTuple):
 def linear_figures(given: ChunkProblem) -> list[Lines]:
     """The figures of a division problem as lines, by case (5); empty where they are none."""
     tables, cut = linear_tables(given), float(given.edge[1:-1].min(initial=np.inf))
-    if tables is None or (until := _sums(tables)) is None:
+    if tables is None or (until := sums_of_layers(tables)) is None:
         return []
     if given.slower is not None:
         return _by_class(given, tables, given.slower, cut)
@@ -131,7 +131,7 @@ def linear_tables(given: ChunkProblem) -> Floats | None:
 
 def linear_layers(tables: Floats) -> tuple[Floats, int] | None:
     """Figures of single layers (n, L), the last that differs; None where ranges are not sums, or many differ."""
-    return None if (until := _sums(tables)) is None else _alike(tables, until)
+    return None if (until := sums_of_layers(tables)) is None else _alike(tables, until)
 
 
 def _alike(tables: Floats, until: Floats) -> tuple[Floats, int] | None:
@@ -142,7 +142,7 @@ def _alike(tables: Floats, until: Floats) -> tuple[Floats, int] | None:
     return (single, last) if last <= MOST_DIFFERING else None
 
 
-def _sums(tables: Floats) -> Floats | None:
+def sums_of_layers(tables: Floats) -> Floats | None:
     """Figures of the layers up to every cut (n, L+1); None where ranges (n, L+1, L+1) are not sums of their layers."""
     single, size = np.diagonal(tables, 1, 1, 2), tables.shape[-1] - 1
     until = np.concatenate((np.zeros((len(tables), 1)), single.cumsum(axis=1)), axis=1)

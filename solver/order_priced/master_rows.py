@@ -152,7 +152,7 @@ class MasterRows:
     def separate(self, divisions: Sequence[Division], weights: Floats, beyond: float) -> bool:
         """Add the path of (4) as a row, if its mean seconds are ``beyond`` the stated ones; whether it was added."""
         used = np.flatnonzero(weights > 0)
-        mean = weights[used] @ np.array([self._figures(divisions[i]) for i in used.tolist()])
+        mean = weights[used] @ np.array([self.figures(divisions[i]) for i in used.tolist()])
         figures = self._rounded(mean)
         path = self._critical(figures)
         tail = self._tail(path, figures)
@@ -201,7 +201,7 @@ class MasterRows:
         """Seconds (1) of the paths from one on in every division, (paths, divisions)."""
         if len(divisions) == 0 or first == len(self.paths):
             return np.zeros((len(self.paths) - first, len(divisions)))
-        return self.seconds_of(np.array([self._figures(division) for division in divisions]), first)
+        return self.seconds_of(np.array([self.figures(division) for division in divisions]), first)
 
     def seconds_of(self, figures: Floats, first: int = 0) -> Floats:
         """Seconds (1) of the paths from one on, from figures of divisions (n, figures), (paths, n)."""
@@ -209,7 +209,7 @@ class MasterRows:
             self._numbers.append(_numbers(self.paths[k], self.tails[k]))
         return np.asarray(np.array(self._numbers[first:]) @ figures.T)
 
-    def _figures(self, division: Division) -> Floats:
+    def figures(self, division: Division) -> Floats:
         """Seconds of F, I and W of every chunk and of transfers, loads of devices, as a path numbers them."""
         if division not in self._known:
             passes, transfers = durations(self.given, division)

@@ -10,6 +10,8 @@ by one of
 (2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or weights
     of paths at its leaves, which hold for any weights that are not negative and sum to one;
 (2') the same with a mixture of paths at each leaf (``taut.solver.order_priced.layer_bounds`` (1));
+(2'') the limit and critical paths that refute every division from some prefix on
+    (``taut.solver.order_priced.prefixes``), which the check searches again;
 (3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.master_rows`` (5) and (7)), which hold
     for any such weights and any prices that are not negative.
 
@@ -36,6 +38,7 @@ from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_
 from taut.solver.order_priced.device_options import DeviceChain
 from taut.solver.order_priced.layer_bounds import Cases, Leaf, Split, least_of_leaves, linear_paths
 from taut.solver.order_priced.master_rows import MasterRows, MeanFigures, bounded_pricing, dual_value, memory_dual
+from taut.solver.order_priced.prefixes import prefixes_of
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 
 Number = Annotated[int, Field(ge=0, le=2**31)]
@@ -118,6 +121,14 @@ class ByLayers(_Plain):
     layers: Split | Leaf | Cases
 
 
+class _ByPrefixes(_Plain):
+    """Witness (2'')."""
+
+    limit_s: Limit
+    critical: list[_Critical]
+    prefixes: Number
+
+
 class ByCapacity(_Plain):
     """Witness (1)."""
 
@@ -148,7 +159,10 @@ class _Missing(RootModel[_MissingByCapacity | _MissingByListing | _MissingByPric
     model_config = ConfigDict(defer_build=True)
 
 
-class _Witness(RootModel[ByCapacity | _ByBranches | ByLayers | _ByListing | _ByPrices]):
+_Others = _ByPrefixes | _ByListing | _ByPrices
+
+
+class _Witness(RootModel[ByCapacity | _ByBranches | ByLayers | _Others]):
     model_config = ConfigDict(defer_build=True)
 
 
@@ -167,12 +181,16 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
     elif isinstance(parsed, ByLayers):
         critical = parsed.critical
         value = least_of_leaves(given, parsed.limit_s, lambda rows: add_critical(rows, critical), parsed.layers)
+    elif isinstance(parsed, _ByPrefixes):
+        value = _by_prefixes(given, parsed)
     else:
         value = _by_prices(given, parsed)
     return float(min(value, parsed.limit_s) * (1 - ROUNDING))
 
 
-def parse_witness(witness: dict[str, Any]) -> "ByCapacity | _ByBranches | ByLayers | _ByListing | _ByPrices | None":
+def parse_witness(
+    witness: dict[str, Any],
+) -> "ByCapacity | _ByBranches | ByLayers | _Others | None":
     """A witness of seconds by its form; None where it has none."""
     try:
         return _Witness.model_validate(witness).root
@@ -215,6 +233,15 @@ def _parts(devices: DeviceChain, node: _Split | _SplitDevice) -> tuple[DeviceCha
     if isinstance(node, _Split):
         return devices.split(node.chunk, node.layers) if node.chunk < devices.given.num_chunks else None
     return devices.split_device(node.device, node.layers) if node.device < len(devices.given.counts) else None
+
+
+def _by_prefixes(given: ChunkProblem, parsed: _ByPrefixes) -> float:
+    """Seconds by (2'')."""
+    prefixes = prefixes_of(given, parsed.limit_s)
+    if prefixes is None or not add_critical(prefixes.rows, parsed.critical):
+        return -np.inf
+    prefixes.take_paths()
+    return parsed.limit_s if prefixes.refutes() else -np.inf
 
 
 def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:

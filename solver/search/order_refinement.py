@@ -12,7 +12,8 @@ Refinements of a candidate that is priced by its order.
     computed anew within the limit of a better plan, which leaves devices fewer options; and for the candidate that
     determines the global bound its division is annealed from a high temperature, in turns with its branches. One
     without branches, of layers that differ, is annealed as often. Where there are few divisions all of them are priced
-    instead (``taut.solver.order_priced.stated``).
+    instead (``taut.solver.order_priced.stated``). Where layers differ, and ranges are their sums, all prefixes of
+    divisions are searched before anything else (``taut.solver.order_priced.prefixes``).
 
 Orders are adapted to divisions by an alternating local search over both. A schedule on the V runs its passes in an
 order that does not depend on the times, unless one was adapted. Candidates that differ in ZeRO and sequence parallelism
@@ -54,6 +55,7 @@ from taut.solver.order_priced.divisions import LONG, REACH, SHORT, DivisionAnnea
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
+from taut.solver.order_priced.prefixes import Prefixes, prefixes_of
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.rack_trees import RackTrees, case_trees
@@ -176,6 +178,7 @@ class OrderRefining:
         self._told: dict[Candidate, tuple[CandidateBound, SlowDevices | None, Division | None]] = {}
         self._cooling: dict[Candidate, DivisionAnnealing] = {}
         self._branchings: dict[Candidate, int] = {}
+        self._prefixes: dict[Candidate, Prefixes | None] = {}
         self._unstated: dict[Candidate, tuple[CandidateBound, Branching]] = {}
         self.orders = OrderAdaptation(problem, ladder.links, best, limits.seed)
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
@@ -328,6 +331,8 @@ class OrderRefining:
     def branch(self, bound: CandidateBound, at: Standing) -> bool:
         """Another branch of the divisions of an order, (4), or its bound anew within a lower limit."""
         at.dives -= 1
+        if bound.lower_bound <= self._highest and (prefixes := self._prefixes_of(bound, at)) is not None:
+            return self._search_prefixes(bound, at, prefixes)
         if at.brief and bound.lower_bound <= self._highest:
             return self._bound_whole(bound, at)
         if at.uncooled is not None and bound.lower_bound <= self._highest and self._grow(bound, at, at.uncooled):
@@ -355,6 +360,36 @@ class OrderRefining:
         if not more and bound.lower_bound < self._enough:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
+
+    def _prefixes_of(self, bound: CandidateBound, at: Standing) -> Prefixes | None:
+        """The search of a candidate's prefixes where one is left, begun when it is asked for first."""
+        if isinstance(at.branching, RackTrees) or (isinstance(at.branching, LayerTree) and at.branching.is_exact):
+            return None
+        if bound.candidate not in self._prefixes:
+            given = self._ladder.chunked(bound.candidate)
+            self._prefixes[bound.candidate] = prefixes_of(given, self._enough * ABOVE)
+        return self._prefixes[bound.candidate]
+
+    def _search_prefixes(self, bound: CandidateBound, at: Standing, prefixes: Prefixes) -> bool:
+        """Search some prefixes; at their end the bound is exact but for memory and links."""
+        known = prefixes.incumbent[0]
+        prefixes.lower(self._enough * ABOVE)
+        prefixes.step()
+        least, division = prefixes.incumbent
+        if not prefixes.is_left:
+            self._prefixes[bound.candidate] = None
+        if (seconds := prefixes.seconds * (1 - ROUNDING)) > bound.lower_bound:
+            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, prefixes.witness()
+        if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
+            self._draft(bound, at, prefixes.given, [division])
+        if prefixes.has_ended and bound.lower_bound < self._enough and division is not None:
+            # Cases of links may say more, branches of layers do not.
+            at.brief, at.unbranched = False, None
+            self._grow(bound, at, division)
+            at.branching = at.branching if isinstance(at.branching, RackTrees) else None
+            if at.branching is None:
+                self._highest = min(self._highest, bound.lower_bound)
+        return True
 
     def _grow(self, bound: CandidateBound, at: Standing, start: Division) -> bool:
         """Begin the tree of layers that differ, which takes megabytes; returns whether there is one."""
