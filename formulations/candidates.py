@@ -8,7 +8,6 @@ Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
 from operator import attrgetter
 
 from taut.data.cluster import ClusterSpec
@@ -83,11 +82,11 @@ def with_schedules(workload: Workload, candidate: Candidate) -> Iterator[Candida
         if schedule in SPLIT and set(space.recompute) <= {"full"}:
             continue
         if schedule not in ORDER_PRICED:
-            yield replace(candidate, schedule=schedule)
+            yield candidate.changed(schedule=schedule)
         elif is_defined(schedule, pp, candidate.num_micro_batches):
             for vpp in _chunks(space, schedule, pp, layers):
                 if pp * vpp <= layers + ENDS:
-                    yield replace(candidate, schedule=schedule, vpp=vpp)
+                    yield candidate.changed(schedule=schedule, vpp=vpp)
 
 
 def _chunks(space: StrategySpace, schedule: str, pp: int, layers: int) -> list[int]:
@@ -113,7 +112,7 @@ def with_orders(workload: Workload, candidate: Candidate) -> Iterator[Candidate]
     names = "schedule", "pp", "tp", "micro_batch", "num_micro_batches"
     for given in workload.space.orders:
         if all(getattr(candidate, name) == getattr(given, name) for name in names):
-            yield replace(candidate, order=tuple(given.words))
+            yield candidate.changed(order=tuple(given.words))
 
 
 DEGREES, SCHEDULE = ("pp", "tp", "dp", "micro_batch"), ("schedule", "vpp")

@@ -7,7 +7,7 @@ memory are derived from it and kept.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -117,8 +117,8 @@ def array_bytes(value: object) -> int:
             found += min(each.nbytes, base.nbytes) if isinstance(base, np.ndarray) else each.nbytes
         elif isinstance(each, (list, tuple)):
             waiting += each
-        elif is_dataclass(each):
-            waiting += [getattr(each, name) for name in each.__dataclass_fields__]
+        elif fields_of := getattr(each, "__dataclass_fields__", None):
+            waiting += [getattr(each, name) for name in fields_of]
     return found
 
 

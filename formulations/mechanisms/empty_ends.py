@@ -7,7 +7,6 @@ Empty ends: a first chunk that holds only the embedding, and a last chunk that h
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.data.stack import ANY_DIVISION
@@ -27,7 +26,7 @@ def with_ends(workload: "Workload", candidate: "Candidate") -> Iterator["Candida
     several = candidate.pp > 1 and bool(model.vocab)
     empty = wanted and several and space.empty_ends and ANY_DIVISION in space.divisions
     if candidate.pp * candidate.vpp <= len(model.blocks) + ENDS * empty:
-        yield replace(candidate, empty_ends=True) if empty else candidate
+        yield candidate.changed(empty_ends=True) if empty else candidate
 
 
 END_CHUNKS = Field(

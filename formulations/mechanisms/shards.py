@@ -128,7 +128,7 @@ def fixed_copies(fixed: Mapping[str, Any], devices: int) -> dict[str, Any]:
 def with_zero(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
     """The candidate under every ZeRO stage, (9)."""
     for zero in workload.space.zero_stages(candidate.pp, candidate.dp_cp):
-        yield replace(candidate, zero=zero) if zero else candidate
+        yield candidate.changed(zero=zero) if zero else candidate
 
 
 def check_copies(asked: Asked) -> None:

@@ -174,9 +174,10 @@ def likely_dominating(candidate: Candidate, known: Collection[Candidate]) -> Ite
         for cp in range(candidate.cp, 0, -1):
             for zero in dict.fromkeys((candidate.zero, 1)):
                 for sequence_parallel in dict.fromkeys((candidate.sequence_parallel, True)):
-                    other = _alike(candidate, zero, sequence_parallel, cp)
-                    if other is not None and other != candidate and other in known:
-                        yield other
+                    if (zero, sequence_parallel, cp) != (candidate.zero, candidate.sequence_parallel, candidate.cp):
+                        other = _alike(candidate, zero, sequence_parallel, cp)
+                        if other is not None and other in known:
+                            yield other
 
 
 def _alike(candidate: Candidate, zero: int, sequence_parallel: bool, cp: int) -> Candidate | None:

@@ -82,8 +82,8 @@ Value = TypeVar("Value")
 
 MOST_NAMED = 64 * 2**20
 """Bytes of what is kept of candidates that dominate others."""
-MOST_CHUNKED = 4 * 2**20
-"""Bytes of divisions into chunks that are kept: ten, as the search asks for one again within a few turns, or never."""
+MOST_CHUNKED = 12 * 2**20
+"""Bytes of divisions into chunks that are kept: thirty, as a search asks for one again within some turns, or never."""
 
 
 class Computation(NamedTuple):
@@ -154,6 +154,7 @@ class Ladder:
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = problem.kept("layers")
         self._needs: dict[Candidate, Need] = problem.kept("needs")
         self._lacking: dict[Candidate, int] = problem.kept("lacking")
+        self._rooms = dict[tuple[bool, bool], int]()
         self._named, self._chunked = Recent(MOST_NAMED), Recent(MOST_CHUNKED)
 
     def without_margin(self) -> "Ladder":
@@ -187,8 +188,11 @@ class Ladder:
 
     def _room(self, candidate: Candidate) -> int:
         """Bytes of the largest device, or of the smallest where every stage is on all types."""
-        room = budgets(self.problem.memory, self.problem.capacity_kib, margin=self.margin)
-        return int(room.min() if candidate.pipelines_by_type else room.max())
+        of_all = candidate.pipelines_by_type
+        if (self.margin, of_all) not in self._rooms:
+            room = budgets(self.problem.memory, self.problem.capacity_kib, margin=self.margin)
+            self._rooms[self.margin, of_all] = int(room.min() if of_all else room.max())
+        return self._rooms[self.margin, of_all]
 
     def lists(self, candidate: Candidate) -> bool:
         """Whether the divisions of an order are stated, and chunks share one recompute: all of them are priced."""

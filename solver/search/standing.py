@@ -70,9 +70,10 @@ class Best:
         """
         if self.incumbent is None:
             return
-        candidate = self.incumbent.strategy.candidate.changed(sequence_parallel=True)
-        if candidate in self._problem.candidates:
-            self._exchange(replace(self.incumbent.strategy, candidate=candidate), self.incumbent.devices)
+        candidate = self.incumbent.strategy.candidate
+        alike = candidate.changed(sequence_parallel=True)
+        if not candidate.sequence_parallel and alike in self._problem.candidates:
+            self._exchange(replace(self.incumbent.strategy, candidate=alike), self.incumbent.devices)
         devices = self.incumbent.devices
         self._exchange(self.incumbent.strategy, np.sort(devices, axis=None).reshape(devices.shape))
 
