@@ -39,9 +39,14 @@ def running(
         return future.result()
 
 
-def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], bool]) -> "cp_model.CpSolverStatus":
+def run(
+    solver: cp_model.CpSolver,
+    model: cp_model.CpModel,
+    stop: Callable[[], bool],
+    told: cp_model.CpSolverSolutionCallback | None = None,
+) -> "cp_model.CpSolverStatus":
     """Solve a model, unless ``stop`` says so, which the calling thread asks often; returns how it ended."""
-    looking = running(solver, model)
+    looking = running(solver, model, told)
     while True:
         try:
             next(looking)

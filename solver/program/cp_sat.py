@@ -15,8 +15,10 @@ from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.errors import SolverError
 from taut.formulations.program.program import StrategyProgram
 from taut.solver.branch_and_bound.stop import Listener, Progress
+from taut.solver.cp_sat import run
 from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.result import Status
+from taut.solver.signals import was_interrupted
 
 SOLVER = f"cp-sat {'.'.join(version('ortools').split('.')[:2])}"
 FOUND = (Status.OPTIMAL, Status.FEASIBLE)
@@ -49,13 +51,11 @@ def solve_cpsat(
     solver.parameters.random_seed = seed
     # Probing every stage in turn is most of a run's time here and finds little.
     solver.parameters.cp_model_probing_level = 0
-    # OR-Tools issue 5293: in 9.15 this step adds coefficients in 32 bits, and so loses choices whose rows sum to more.
-    solver.parameters.presolve_inclusion_work_limit = 0
     model = _model(program)
     if time_limit is not None:
         # CP-SAT refuses a negative limit; at none it says that it does not know.
         solver.parameters.max_time_in_seconds = max(time_limit - (time.perf_counter() - started), 0.0)
-    name = solver.status_name(solver.solve(model, _Reporter(progress) if progress else None))
+    name = solver.status_name(run(solver, model, was_interrupted, _Reporter(progress) if progress else None))
     if name.lower() not in list(Status):
         raise SolverError(f"{SOLVER}: {name}: {model.validate() or 'no answer'}")
     status, answer = Status(name.lower()), solver.response_proto

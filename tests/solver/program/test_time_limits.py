@@ -1,6 +1,9 @@
 """What CP-SAT and CBC are told of a time limit: the seconds that stating the program leaves, and not more."""
 
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -10,8 +13,10 @@ from ortools.sat.python import cp_model
 
 from taut.errors import SolverError
 from taut.formulations.program.program import StrategyProgram, strategy_program
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.program import cbc, cp_sat
 from taut.solver.result import Status
+from taut.solver.signals import interruptible_command
 from tests.solver.program.test_backends import random_options
 
 
@@ -60,6 +65,24 @@ def test_cp_sat_has_the_rest_of_the_limit(
     found = cp_sat.solve_cpsat(strategy_program(random_options(0)), time_limit=limit)
     assert told == [rest]
     assert (found.status is Status.UNKNOWN) == (rest == 0.0)
+
+
+def test_a_signal_ends_a_run_of_cp_sat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that would go on for 30 s, without a word of Python, is told to stop; what it has found so far counts."""
+    stopped, solve = threading.Event(), cp_model.CpSolver.solve
+
+    def waiting(self: cp_model.CpSolver, model: cp_model.CpModel, reporter: object) -> object:
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
+        stopped.wait(30)
+        self.parameters.max_time_in_seconds = 0.0
+        return solve(self, model)
+
+    monkeypatch.setattr(cp_model.CpSolver, "solve", waiting)
+    monkeypatch.setattr(cp_model.CpSolver, "stop_search", lambda _: stopped.set())
+    began = time.monotonic()
+    with interruptible_command(), interrupt_requested():
+        assert cp_sat.solve_cpsat(strategy_program(random_options(0))).status is Status.UNKNOWN
+    assert time.monotonic() - began < 10
 
 
 def test_cbc_has_the_rest_of_the_limit(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
