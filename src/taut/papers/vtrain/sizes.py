@@ -17,13 +17,11 @@ import warnings
 from dataclasses import dataclass
 from itertools import count
 
-from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
-from taut.papers.compared import go_on, rows_so_far
+from taut.errors import ExtrapolationWarning
+from taut.papers.compared import plan_or_none, rows_so_far
 from taut.papers.vtrain.plans import PADDED_VOCABULARY, PEAK_FLOPS, VTRAIN, Priced, priced
 from taut.papers.vtrain.space import GAP, REQUEST
 from taut.papers.vtrain.step import SEQ, Plan, Shape, step_seconds
-from taut.planning.request import PlanRequest
-from taut.planning.solve import plan
 from taut.sweeping.sweep import Told
 
 ALPHA, BETA, TOKENS_A_PARAMETER = 0.089, 1.875, 20.0
@@ -128,9 +126,9 @@ def table_three(scalar: float, *, work_limit: int = WORK, progress: Told | None 
     return list(rows_so_far(zip(count(), TABLE, ours), made))
 
 
-def largest(rows: list[Row], *, days: float = BUDGET_DAYS) -> Row | None:
+def largest(rows: list[Row]) -> Row | None:
     """The largest model whose best plan ends in time."""
-    in_time = [row for row in rows if row.best is not None and row.days(row.best.step_s) <= days]
+    in_time = [row for row in rows if row.best is not None and row.days(row.best.step_s) <= BUDGET_DAYS]
     return max(in_time, key=lambda row: row.parameters, default=None)
 
 
@@ -147,12 +145,10 @@ def best_plan(shape: Shape, work_limit: int) -> Best | None:
     }
     asked = REQUEST | {"cluster": VTRAIN.cluster_of(GPUS), "calibration": VTRAIN.calibration, "model": model}
     asked |= {"global_batch": GLOBAL_BATCH, "work_limit": work_limit, "time_limit": None, "gap": GAP}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExtrapolationWarning)
-            found = plan(PlanRequest(**asked, workers=1))
-    except (InfeasibleError, NothingFoundError):
-        go_on()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExtrapolationWarning)
+        found = plan_or_none(**asked, workers=1)
+    if found is None:
         return None
     chosen = found.strategy
     return Best((chosen.tp, chosen.dp, chosen.pp), found.step_time_s, found.lower_bound_s or 0.0)
