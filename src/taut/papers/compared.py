@@ -176,15 +176,6 @@ class Compared:
         return CUT_OFF if any(method in self.cut_off for method in methods) else ""
 
 
-class Figures(TypedDict):
-    """Fields of ``Compared``."""
-
-    step_s: dict[str, float | None]
-    wall_s: dict[str, float]
-    lower_bound_s: float
-    cut_off: tuple[str, ...]
-
-
 def times(value: float | None) -> str:
     """Ratio in a table's words, a dash for None."""
     return "-" if value is None else f"{value:.2f}x"
@@ -241,8 +232,8 @@ def legend(marked: Iterable[object]) -> list[str]:
     return [f"{CUT_OFF} a limit ended this search"] if any(marked) else []
 
 
-def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: Limits) -> Figures:
-    """Outcomes of methods beside the branch and bound, named ``taut``, under these limits, and its lower bound."""
+def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: Limits) -> dict[str, Any]:
+    """Fields of ``Compared``: what methods and the branch and bound, ``taut``, find under limits, and its bound."""
     go_on()
     begun = perf_counter()
     proven = search(problem, limits)

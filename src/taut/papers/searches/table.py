@@ -15,12 +15,13 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError, NothingFoundError
 from taut.papers.compared import (
     CUT_OFF,
+    Made,
     SharedTime,
     command_of,
     gap_cell,
@@ -56,14 +57,6 @@ TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
 GPUS_PER_NODE = 8
 MEMORY = {"overhead_gib": 2.0, "margin": 0.05, "grad_precision": "bf16"}
 """The analytic memory model with gradients in bf16."""
-
-
-class _Options(TypedDict):
-    """Options that all searches share."""
-
-    time_limit: float
-    only: str
-    told: Callable[[str], None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,14 +162,13 @@ def reproduce_searches(
         told,
     )
 
-    def options() -> _Options:
-        return {"time_limit": shared.of_next(2).time_limit or 0.0, "only": only, "told": told}
+    def priced_by_itself(table: str, reproduce: Callable[..., Made]) -> Made | None:
+        if not others[table] or shared.is_over or was_interrupted():
+            return None
+        return reproduce(folder, time_limit=shared.of_next(2).time_limit or 0.0, only=only, told=told)
 
-    def over() -> bool:
-        return shared.is_over or was_interrupted()
-
-    aceso = reproduce_aceso(folder, **options()) if others[ACESO] and not over() else None
-    galvatron = reproduce_galvatron(folder, **options()) if others[GALVATRON] and not over() else None
+    aceso = priced_by_itself(ACESO, reproduce_aceso)
+    galvatron = priced_by_itself(GALVATRON, reproduce_galvatron)
     if was_interrupted() and not (rows or (aceso and aceso.rows) or (galvatron and galvatron.rows)):
         raise NothingFoundError("interrupted before the first plan was done")
     return Table(rows, aceso, galvatron)
