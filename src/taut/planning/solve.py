@@ -298,7 +298,8 @@ def _nothing_found(
     problem: PlanningProblem, result: SearchResult, limits: Limits, tried: Certified | None
 ) -> NothingFoundError:
     """Why a search, or a method that was tried, has no plan."""
-    if tried is not None and tried.outcome.wall_s < METHOD_SHARE * (limits.time_limit or math.inf):
+    in_time = tried is not None and tried.outcome.wall_s < METHOD_SHARE * (limits.time_limit or math.inf)
+    if tried is not None and in_time and result.stopped_by is not StoppedBy.INTERRUPT:
         outcome = tried.outcome
         why = f"{outcome.method} found none that fits among {outcome.candidates} candidates"
         if outcome.candidates == 0:

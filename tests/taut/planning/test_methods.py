@@ -1,12 +1,17 @@
 """Plans of other methods from Python and the command line: what they say, and that their certificates hold."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 import taut
 from taut.errors import FieldError, NothingFoundError
+from taut.planning import solve
+from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.methods.named import Outcome
+from taut.solver.signals import interruptible_command
 from tests.taut.conftest import Run, refused
 
 pytestmark = pytest.mark.proof
@@ -59,6 +64,22 @@ def test_what_is_no_method_or_has_no_plan_is_refused(run: Run) -> None:
     with pytest.raises(NothingFoundError, match="candidates is one that fsdp considers"):
         taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}, method="fsdp")
     refused(run("plan", "gpt2-345m", "dgx-a100", "--global-batch", 32, "--method", "alpa"), "--method alpa")
+
+
+def test_a_method_that_was_interrupted_does_not_say_that_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its candidates were not all tried."""
+
+    def cut(*_: object) -> Outcome:
+        signal.raise_signal(signal.SIGTERM)
+        return Outcome(method="amp", incumbent=None, candidates=3, wall_s=0.1, is_cut_off=True)
+
+    monkeypatch.setattr(solve, "method_of", lambda _: cut)
+    with (
+        interruptible_command(),
+        interrupt_requested(),
+        pytest.raises(NothingFoundError, match="interrupted before there was one"),
+    ):
+        taut.plan("gpt2-345m", "dgx-a100", global_batch=32, method="amp")
 
 
 def test_figures_that_were_tampered_with_are_not_shown(run: Run, tmp_path: Path) -> None:
