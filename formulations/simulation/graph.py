@@ -136,10 +136,10 @@ def operator_graph(
         loads = card_loads(problem, strategy, order.device, devices, each)
         apart = alike_on_cards(loads, replicas.like)
         replicas = replicas_of(problem, strategy, order.device, devices, every=every_replica, apart=apart)
-    templates = _pass_templates(strategy, prices, order, replicas)
-    flat = _flat(templates)
+    of, templates = _pass_templates(strategy, prices, order, replicas)
+    flat = _flat(of, templates)
     laid = lay_out(order.passes, order.first, order.device, flat, candidate.num_micro_batches, len(STREAMS))
-    tail = tail_of(problem, strategy, devices, prices, Ended(order, templates, laid.row))
+    tail = tail_of(problem, strategy, devices, prices, Ended(order, of, templates, laid.row))
     graph = _joined(laid, tail, order, flat, replicas)
     if not loads:
         return graph
@@ -191,26 +191,16 @@ def not_simulated(problem: PlanningProblem, candidate: Candidate, *, share_links
     return next((what for what, there in refused.items() if there and candidate.ep > 1), "")
 
 
-def _flat(templates: list[list[list[Template | None]]]) -> Templates:
-    """Templates one after another, equal ones once."""
-    place: dict[int, int] = {}
-    distinct: list[Template] = []
-    of = np.full((len(templates), 4, len(templates[0][0])), -1)
-    for z, by_kind in enumerate(templates):
-        for kind, by_chunk in enumerate(by_kind):
-            for chunk, made in enumerate(by_chunk):
-                if made is not None:
-                    of[z, kind, chunk] = place.setdefault(id(made), len(distinct))
-                    if of[z, kind, chunk] == len(distinct):
-                        distinct.append(made)
-    rows: list[Operator] = [operator for made in distinct for operator in made.operators]
+def _flat(of: Ints, templates: list[Template]) -> Templates:
+    """Templates one after another, by the numbers that passes have."""
+    rows: list[Operator] = [operator for made in templates for operator in made.operators]
     figures = np.array([row[1:] for row in rows], dtype=np.int64)
     return Templates(
         of=of,
-        first=np.cumsum([0, *(len(made.operators) for made in distinct)]),
-        last=np.array([made.last for made in distinct]),
-        send=np.array([made.send for made in distinct]),
-        after=np.array([pair for made in distinct for pair in made.after]),
+        first=np.cumsum([0, *(len(made.operators) for made in templates)]),
+        last=np.array([made.last for made in templates]),
+        send=np.array([made.send for made in templates]),
+        after=np.array([pair for made in templates for pair in made.after]),
         seconds=np.array([row.seconds for row in rows]),
         kind=np.ascontiguousarray(figures[:, 0]),
         part=np.ascontiguousarray(figures[:, 1]),
@@ -221,15 +211,13 @@ def _flat(templates: list[list[list[Template | None]]]) -> Templates:
 
 def _pass_templates(
     strategy: Strategy, prices: Prices, order: Order, replicas: Replicas
-) -> list[list[list[Template | None]]]:
-    """Templates by simulated pipeline, kind of pass (F, I, W, B) and chunk; None where no pass is of the kind."""
-    ways = sorted(set(order.passes[:, 0].tolist()))
-    made = _Maker(strategy, prices, order, replicas)
-    chunks = range(len(order.device))
-    return [
-        [[made.of(z, way, chunk) if way in ways else None for chunk in chunks] for way in range(4)]
-        for z in range(len(replicas.simulated))
-    ]
+) -> tuple[Ints, list[Template]]:
+    """Templates, and the number of each by simulated pipeline, kind of pass (F, I, W, B) and chunk, -1 for none."""
+    ways, maker = set(order.passes[:, 0].tolist()), _Maker(strategy, prices, order, replicas)
+    of = np.full((len(replicas.simulated), 4, len(order.device)), -1)
+    for z, way, chunk in np.ndindex(of.shape):
+        of[z, way, chunk] = maker.of(z, way, chunk) if way in ways else -1
+    return of, maker.made
 
 
 class _Maker:
@@ -238,11 +226,12 @@ class _Maker:
     def __init__(self, strategy: Strategy, prices: Prices, order: Order, replicas: Replicas) -> None:
         self.strategy, self.prices, self.order, self.replicas = strategy, prices, order, replicas
         self.gathers, self.recompute = gathers_of(prices.problem.terms(strategy.candidate)), strategy.recompute_of_parts
-        self.kept: dict[Hashable, Template] = {}
+        self.kept: dict[Hashable, int] = {}
+        self.made: list[Template] = []
         self.units: dict[Hashable, list[Operator]] = {}
 
-    def of(self, pipeline: int, way: int, chunk: int) -> Template:
-        """Template of the passes of one kind of a chunk."""
+    def of(self, pipeline: int, way: int, chunk: int) -> int:
+        """Number of the template of the passes of one kind of a chunk."""
         rank = int(self.order.device[chunk])
         at = self.replicas.kinds(rank, pipeline), self.replicas.link(rank, pipeline)
         rates, send = tuple(self.replicas.rate[:, rank, pipeline].tolist()), self._send(pipeline, way, chunk)
@@ -251,7 +240,8 @@ class _Maker:
             first, end = self.strategy.stages[chunk]
             layers = range(first, end) if way == FORWARD else range(end - 1, first - 1, -1)
             units = [list(self._unit(way, layer, self.recompute[layer], at)) for layer in layers]
-            self.kept[key] = template(units, self._gathers(way, layers, rates), send)
+            self.kept[key] = len(self.made)
+            self.made.append(template(units, self._gathers(way, layers, rates), send))
         return self.kept[key]
 
     def _unit(self, way: int, layer: int, recompute: str, at: Place) -> list[Operator]:

@@ -430,21 +430,16 @@ class Tail(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Passes in a graph: templates by pipeline, kind of pass and chunk, and first tasks (n, passes + 1)."""
+    """Passes in a graph: templates, with numbers by pipeline, kind of pass and chunk; first tasks (n, passes + 1)."""
 
     order: Order
-    templates: list[list[list[Template | None]]]
+    of: Ints
+    templates: list[Template]
     row: Ints
-
-    def _template(self, pipeline: int, kind: int, chunk: int) -> Template:
-        made = self.templates[pipeline][kind][chunk]
-        assert made is not None
-        return made
 
     def _task(self, pipeline: int, passed: int, own: Operator | None = None) -> int:
         """The task of an operator's kind, layer and part, or the one that ends the pass where there is none."""
-        kind, chunk, _ = self.order.passes[passed].tolist()
-        made, wanted = self._template(pipeline, kind, chunk), own and own[1:]
+        made, wanted = self.template(passed, pipeline), own and own[1:]
         place = next((k for k, each in enumerate(made.operators) if each[1:] == wanted), made.last)
         return int(self.row[pipeline, passed]) + place
 
@@ -456,18 +451,18 @@ class Ended(NamedTuple):
 
     def tasks(self, passed: int, own: Operator | None = None) -> list[int]:
         """The task of an operator of a pass, or the one that ends it, in every simulated pipeline."""
-        return [self._task(z, passed, own) for z in range(len(self.templates))]
+        return [self._task(z, passed, own) for z in range(len(self.of))]
 
-    def template(self, passed: int) -> Template:
-        """Tasks of a pass in the first simulated pipeline; the others have the same but those that take no time."""
-        kind, chunk, _ = self.order.passes[passed].tolist()
-        return self._template(0, kind, chunk)
+    def template(self, passed: int, pipeline: int = 0) -> Template:
+        """Tasks of a pass; simulated pipelines have the same but those that take no time."""
+        kind, chunk, _ = self.order.passes[passed]
+        return self.templates[int(self.of[pipeline, kind, chunk])]
 
 
 def tail_of(problem: PlanningProblem, strategy: Strategy, devices: Ints, prices: Prices, ended: Ended) -> Tail:
     """Tasks that follow the passes, (10) to (13), of devices (pp, dp, tp cp) and passes as they lie in the graph."""
     tail, pp = Tail([], []), strategy.candidate.pp
-    pipelines = len(ended.templates)
+    pipelines = len(ended.of)
     reductions = reduction_seconds(problem, strategy, devices)
     overlapped = overlaps(problem, strategy.candidate)
     # What ends the last pass of every pipeline rank.
