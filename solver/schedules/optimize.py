@@ -432,7 +432,7 @@ def optimize(
     with interrupt_requested() as asked:
         # Without a first schedule there is nothing to keep.
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
-        search = _Search(problem, Goal(known, gap), limit, asked, progress, seed)
+        search = _Search(problem, known, gap, limit, asked, progress, seed)
         search.doing = "building schedules of known kinds"
         search.take(start or fastest_kind(problem, seed=seed, stop=search.is_over), "kinds")
         with cut_short():
@@ -446,32 +446,21 @@ def optimize(
         return search.result()
 
 
-@dataclass(frozen=True)
-class Goal:
-    """Makespan that is known elsewhere in seconds, (6), and the relative gap that is small enough."""
-
-    known: float
-    gap: float
-
-    def is_reached(self, makespan: float, bound: float) -> bool:
-        """Whether no schedule is better by more than the gap than a makespan or what is known."""
-        least = min(makespan, self.known)
-        return bound >= least * (1 - self.gap)
-
-
 class _Search:
-    """The incumbent, its bound, and what is left of the time."""
+    """The incumbent, its bound, and what is left of the time; ``known`` elsewhere, (6), and a ``gap`` small enough."""
 
     def __init__(
         self,
         problem: ScheduleProblem,
-        goal: Goal,
+        known: float,
+        gap: float,
         limit: float,
         asked: Callable[[], bool],
         progress: Listener | None,
         seed: int,
     ) -> None:
-        self.problem, self.goal, self.limit, self.began = problem, goal, limit, time.monotonic()
+        self.problem, self.limit, self.began = problem, limit, time.monotonic()
+        self.known, self.gap = known, gap
         self._asked, self.progress, self.seed = asked, progress, seed
         self.doing, self.reported = "", self.began
         self.makespan, self.claimed = math.inf, -math.inf
@@ -496,7 +485,8 @@ class _Search:
 
     def is_closed(self) -> bool:
         """Whether the incumbent, or what is known elsewhere, is proven to be as good as asked for."""
-        return self.goal.is_reached(self.makespan, max(self.bound.lower_bound, self.claimed))
+        least = min(self.makespan, self.known)
+        return max(self.bound.lower_bound, self.claimed) >= least * (1 - self.gap)
 
     def report(self, doing: str) -> None:
         """Tell how far the search is."""
@@ -517,7 +507,7 @@ class _Search:
 
     def prove(self, work_limit: int = VALUES_A_SECOND) -> None:
         """Bound all schedules, (2), with the incumbent as a target, and keep a larger bound."""
-        least = min(self.makespan, self.goal.known)
+        least = min(self.makespan, self.known)
         found = lower_bound(self.problem, incumbent=least, work_limit=work_limit, stop=self.is_over)
         if found.lower_bound > self.bound.lower_bound:
             self.bound = found
