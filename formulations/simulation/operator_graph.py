@@ -94,7 +94,7 @@ class Laid(NamedTuple):
     """
     Tasks of all passes, (6), and the pairs of which the second waits for the first, by the second.
 
-    ``row`` (replicas, passes + 1) is the first task of every pass; ``start_of`` and ``before`` the dependencies.
+    ``row`` (replicas, passes + 1) is the first task of every pass; dependencies are as in ``OperatorGraph``.
     """
 
     seconds: Floats

@@ -57,7 +57,6 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE, LayerCost
-from taut.data.layers.layer import LayerSpec
 from taut.errors import FormulationError
 from taut.formulations.gradient_reductions import (
     bucket_parameters,
@@ -164,7 +163,8 @@ class Prices:
         names = [layer.kind for layer in priced.kinds]
         at_ends = [None] * self.ahead
         self._kind = [*at_ends, *(names.index(layer.kind) for layer in problem.model.blocks), *at_ends]
-        self._share = [attention_share(layer) for layer in priced.kinds]
+        #: Share of a layer's FLOP that attention has, (1).
+        self._share = [1.0 - layer.ffn_flops() / layer.forward_flops() for layer in priced.kinds]
         types = problem.device_types
         self._cost: dict[str, list[list[LayerCost]]] = {
             r: [priced.prices(device, r) for device in types] for r in RECOMPUTE
@@ -241,11 +241,6 @@ def _exchanged(sent: Traffic, link: BlockLink) -> float:
     """Seconds of exchanges of tokens, (4)."""
     moved = sent.near_bytes * link.near_inverse + sent.far_bytes * link.far_inverse
     return float(moved + sent.expert_steps * link.expert_latency)
-
-
-def attention_share(layer: LayerSpec) -> float:
-    """Share of a layer's FLOP that attention has, (1)."""
-    return 1.0 - layer.ffn_flops() / layer.forward_flops()
 
 
 ENTRY, NONE = -2, -1

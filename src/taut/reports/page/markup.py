@@ -13,7 +13,7 @@ figure is SVG in it. What a plan's file says comes in as text.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
@@ -87,12 +87,6 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
 
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-
-
-def framed(plan: Plan, sections: Callable[[Plan], list[str]]) -> str:
-    """A page with the sections of a plan."""
-    with complete(plan.source):
-        return document(f"{plan.model} on {plan.cluster}", "".join(sections(plan)), "page.js")
 
 
 @contextmanager

@@ -44,7 +44,6 @@ from taut.reports.page.markup import (
     complete,
     document,
     drawing,
-    framed,
     head,
     label,
     line,
@@ -87,10 +86,11 @@ def plan_page(plan: Plan) -> str:
     >>> taut.plan_page(plan).startswith("<!doctype html>")
     True
     """
-    return framed(plan, _sections)
+    with complete(plan.source):
+        return document(f"{plan.model} on {plan.cluster}", "".join(_sections(plan)), "page.js")
 
 
-def _sections(plan: Plan) -> "list[str]":
+def _sections(plan: Plan) -> list[str]:
     """The parts of the page, pictures first; plans of meshes have no placement over links and no history of a gap."""
     found = {
         "Where the step's time goes": parts_figure(plan.step_time_s, parts_of(plan.sections), plan.lower_bound_s),
