@@ -26,6 +26,7 @@ module is all that a check needs; ``taut.solver.placement.path_cover.proving`` s
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -203,22 +204,14 @@ def _formats() -> "TypeAdapter[_Witness | _ByRacks]":
     return TypeAdapter(_Witness | _ByRacks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificates:
-    """A certificate for each case of racks, ``rack`` by node; of ``WHOLE`` alone without racks."""
-
-    rack: tuple[int, ...] | None
-    by_case: tuple[tuple[RackCase, CaseCertificate], ...]
-
-
-def witness_of(certificates: Certificates) -> dict[str, Any]:
-    """The case distinctions as plain JSON values, with the digest."""
-    cases = [certificate.model_dump(mode="json", exclude_unset=True) for _, certificate in certificates.by_case]
-    if certificates.rack is None:
+def witness_of(rack: list[int] | None, by_case: Mapping[RackCase, CaseCertificate]) -> dict[str, Any]:
+    """Case distinctions of racks, ``rack`` by node, or of ``WHOLE`` alone, as plain JSON values with the digest."""
+    cases = [certificate.model_dump(mode="json", exclude_unset=True) for certificate in by_case.values()]
+    if rack is None:
         return {**cases[0], "sha256": digest(cases[0])}
-    named = [{"confined": case.confined, "spanning": case.spanning} for case, _ in certificates.by_case]
+    named = [{"confined": case.confined, "spanning": case.spanning} for case in by_case]
     stages = [{**name, **values} for name, values in zip(named, cases, strict=True)]
-    whole = {"racks": list(certificates.rack), "stages": stages}
+    whole = {"racks": rack, "stages": stages}
     return {**whole, "sha256": digest(whole)}
 
 

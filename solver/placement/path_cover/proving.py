@@ -18,8 +18,9 @@ Two parts alternate. The candidate's pipelines are annealed (``taut.solver.place
 plans and initial columns. The case distinction is refined until bound and incumbent meet.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ from taut.solver.placement.annealing.paths import (
     phases,
     stagewise,
 )
-from taut.solver.placement.path_cover.bound import Certificates, Covered, CoveredSeconds, witness_of
+from taut.solver.placement.path_cover.bound import Covered, CoveredSeconds, witness_of
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.racks import WHOLE, RackCase, Racks, racks_of
 from taut.solver.placement.slots import SlotGraph, linkage_order, slot_graph
@@ -105,7 +106,7 @@ class CoverProof:
         self._stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, best))
         self._priced = CoveredSeconds(problem, candidate, best)
         self._cases = self._told_apart()
-        self._kept: Certificates | None = None
+        self._kept: Callable[[], dict[str, Any]] = dict
 
     @property
     def resource_limit(self) -> int:
@@ -165,7 +166,8 @@ class CoverProof:
 
     def _evaluate(self, searches: list[CaseSearch]) -> int:
         """Bring the bound up to date; the number of the weakest case."""
-        ring = 0.0 if self._shared.racks is None else self._shared.racks.ring
+        racks = self._shared.racks
+        ring = 0.0 if racks is None else racks.ring
         covered = tuple(
             Covered(bound=search.bound(), case=case, ring=ring)
             for case, search in zip(self._cases, searches, strict=True)
@@ -173,14 +175,10 @@ class CoverProof:
         self.partition, weakest = self._priced.least(self._stages, covered)
         if self.partition.seconds * (1 - ROUNDING) > self.lower_bound:
             self.lower_bound = self.partition.seconds * (1 - ROUNDING)
-            self._kept = self._certificates(searches)
+            rack = None if racks is None or self._cases == (WHOLE,) else racks.rack.tolist()
+            by_case = zip(self._cases, (search.certificate() for search in searches), strict=True)
+            self._kept = partial(witness_of, rack, dict(by_case))
         return weakest
-
-    def _certificates(self, searches: list[CaseSearch]) -> Certificates:
-        racks = self._shared.racks
-        rack = None if racks is None or self._cases == (WHOLE,) else tuple(racks.rack.tolist())
-        by_case = zip(self._cases, (search.certificate() for search in searches), strict=True)
-        return Certificates(rack=rack, by_case=tuple(by_case))
 
     def _asked_by_first(self, tail: Floats, later: LaterStages) -> float:
         """Seconds that stage 0 asks for in a division, where another stage may be waited for."""
@@ -192,7 +190,7 @@ class CoverProof:
 
     def witness(self) -> dict[str, Any]:
         """Witness of ``lower_bound``."""
-        return {} if self._kept is None else witness_of(self._kept)
+        return self._kept()
 
 
 CHUNKS = 4

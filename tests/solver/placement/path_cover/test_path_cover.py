@@ -23,7 +23,7 @@ from taut.solver.layer_division.divide import solve_partition
 from taut.solver.placement.annealing.paths import PathAnnealing, first_stage
 from taut.solver.placement.exact import joint
 from taut.solver.placement.exact.joint import SubsetSolver
-from taut.solver.placement.path_cover.bound import Certificates, cover_bound, has_cover, witness_of, witnessed
+from taut.solver.placement.path_cover.bound import cover_bound, has_cover, witness_of, witnessed
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.cases import CaseCertificate, PathProof, certified_bound
 from taut.solver.placement.path_cover.certificate import (
@@ -741,5 +741,5 @@ def test_a_certificate_with_a_set_left_out_proves_nothing() -> None:
         if case.parts:
             boxes = (*whole.boxes[:index], case.model_copy(update={"parts": ()}), *whole.boxes[index + 1 :])
             assert certified_bound(graph, CaseCertificate(proofs=whole.proofs, boxes=boxes)) is None
-    written = witness_of(Certificates(rack=None, by_case=((WHOLE, whole),)))
+    written = witness_of(None, {WHOLE: whole})
     assert written["sha256"] == digest({k: v for k, v in written.items() if k != "sha256"})
