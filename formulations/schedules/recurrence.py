@@ -26,9 +26,11 @@ def execute(
     (4, C), and ``transfer`` (C - 1,) is 0 on one device. Returns the row at which each device waits for ever
     (devices,), the end of its rows if it got through.
     """
-    devices, chunks = len(first) - 1, seconds.shape[1]
-    finish = np.full((2, chunks, num_micro_batches), -1.0)
-    waiting = np.full((2, chunks, num_micro_batches), -1)
+    devices, chunks, size = len(first) - 1, seconds.shape[1], seconds.shape[1] * num_micro_batches
+    # By place, of all forward passes and then of all backward ones. Places have no sign: numba asks of each index that
+    # has one whether it counts from the end, which takes as long as all else.
+    finish, waiting = np.full(2 * size, -1.0), np.full(2 * size, -1)
+    next_chunk, backward = np.uint64(num_micro_batches), np.uint64(size)
     row, todo = first[:-1].copy(), first[:-1].copy()
     clock = np.zeros(devices)
     # Not by numpy.arange, which takes half a second to compile.
@@ -38,38 +40,41 @@ def execute(
     while depth > 0:
         depth -= 1
         d = todo[depth]
-        while row[d] < first[d + 1]:
-            r = row[d]
-            kind, c, i = passes[r, 0], passes[r, 1], passes[r, 2]
+        r, now = row[d], clock[d]
+        while r < first[d + 1]:
+            at = np.uint64(r)
+            kind, c = passes[at, 0], passes[at, 1]
+            place = np.uint64(c * num_micro_batches + passes[at, 2])
             ready = 0.0
             if kind == FORWARD:
                 if c > 0:
-                    ready = finish[0, c - 1, i]
+                    ready = finish[place - next_chunk]
                     if ready < 0:
-                        waiting[0, c - 1, i] = d
+                        waiting[place - next_chunk] = d
                         break
                     ready += transfer[c - 1]
             else:
                 # The pass before on the same chunk ran on this device; if it has not, the order is wrong.
-                if finish[1 if kind == WEIGHT_GRADIENT else 0, c, i] < 0:
+                if finish[place + backward if kind == WEIGHT_GRADIENT else place] < 0:
                     break
+                place += backward
                 if kind != WEIGHT_GRADIENT and c < chunks - 1:
-                    ready = finish[1, c + 1, i]
+                    ready = finish[place + next_chunk]
                     if ready < 0:
-                        waiting[1, c + 1, i] = d
+                        waiting[place + next_chunk] = d
                         break
                     ready += transfer[c]
-            start[r] = max(clock[d], ready)
-            end[r] = start[r] + seconds[kind, c]
-            clock[d] = end[r]
-            row[d] = r + 1
+            start[at] = max(now, ready)
+            now = start[at] + seconds[kind, c]
+            end[at] = now
+            r += 1
             if kind != WEIGHT_GRADIENT:
-                side = 0 if kind == FORWARD else 1
-                finish[side, c, i] = end[r]
-                other = waiting[side, c, i]
+                finish[place] = now
+                other = waiting[place]
                 if other >= 0:
                     todo[depth] = other
                     depth += 1
+        row[d], clock[d] = r, now
     return row
 
 
