@@ -56,6 +56,11 @@ def was_interrupted() -> bool:
     return not _elsewhere() and any(each.is_set() for each in _open)
 
 
+def heard_again() -> bool:
+    """Whether a second signal came to the outermost block that is open."""
+    return _heard > 1
+
+
 @contextmanager
 def listening(asked: threading.Event, ends: Callable[[], bool]) -> Iterator[None]:
     """Hear signals, which set ``asked`` of all open blocks, or raise where work cannot be cut short and ``ends()``."""

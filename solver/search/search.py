@@ -506,11 +506,15 @@ class _Shared:
 
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
-        with self._loop.stop:
+        stopped: StoppedBy | None = StoppedBy.INTERRUPT
+        with self._loop.stop, cut_short():
             self._relax()
             stopped = self._loop.run() or self._loop.reason()
             while self._running:
                 self._wait()
+        if len(self._bounds) < len(self._problem.candidates):
+            # As in a search by one process.
+            raise KeyboardInterrupt
         relaxations = {c: b.lower_bound for c, b in self._bounds.items() if b.source is Source.RELAXATION}
         return concluded(
             list(self._bounds.values()),

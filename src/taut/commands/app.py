@@ -93,8 +93,9 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command; returns its exit code."""
-    from taut.solver.signals import interruptible_command, was_interrupted
+    from taut.solver.signals import heard_again, interruptible_command, was_interrupted
 
+    again = False
     _signalled.clear()
     try:
         with interruptible_command(), _heartbeat(quiet=not {"-q", "--quiet", "mcp"}.isdisjoint(sys.argv)):
@@ -103,6 +104,7 @@ def _run() -> int:
             finally:
                 if was_interrupted():
                     _signalled.set()
+                    again = heard_again()
     except TautError as error:
         _stop(_words(error), _exit_code(error))
     except SystemExit as stop:
@@ -120,15 +122,25 @@ def _run() -> int:
     except Exception as error:
         # Typer keeps the base class of its usage errors to itself; all of them can word themselves.
         if not hasattr(error, "format_message"):
-            raise
-        if type(error).__name__ == "NoArgsIsHelpError":
+            if not _follows_interrupt(error):
+                raise
+            code = INTERRUPTED
+        elif type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message())
             _leave(2)
-        _stop(error.format_message(), 2)
+        else:
+            _stop(error.format_message(), 2)
     if code == INTERRUPTED:
         dropped = "interrupted again before the result was written: it is dropped; one or two signals keep it"
-        _stop(dropped if _signalled.is_set() else "interrupted before there was a result", 4)
+        _stop(dropped if again else "interrupted before there was a result", 4)
     return code or 0
+
+
+def _follows_interrupt(error: BaseException | None) -> bool:
+    """Whether an error came of a signal, as that of a compiled library that was being loaded does."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 class _Heard:

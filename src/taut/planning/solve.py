@@ -31,7 +31,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
-from taut.solver.branch_and_bound.stop import Listener, Progress
+from taut.solver.branch_and_bound.stop import Listener, Progress, interrupt_requested
 from taut.solver.certificate.document import with_other_space
 from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
@@ -290,7 +290,8 @@ def _searched(
     from taut.processes import local_executor
     from taut.solver.search.search import search_on
 
-    with local_executor(processes) as executor:
+    # A signal is heard until the processes are ended.
+    with interrupt_requested(), local_executor(processes) as executor:
         return search_on(executor, processes, problem, limits, progress)
 
 

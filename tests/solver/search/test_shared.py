@@ -1,7 +1,11 @@
 """The branch and bound on several processes finds what that of one does."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +14,10 @@ import taut
 from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.processes import local_executor
+from taut.solver import signals
 from taut.solver.result import Limits, SearchResult, State
-from taut.solver.search.search import search, search_on
+from taut.solver.search.search import _searched, search, search_on
+from taut.solver.signals import interruptible_command, was_interrupted
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.small import cluster, problem
@@ -69,6 +75,29 @@ def test_two_processes_make_a_plan_that_holds() -> None:
     found, alone = taut.plan(request, processes=2), taut.plan(request)
     assert found.lower_bound_s == pytest.approx(alone.lower_bound_s, rel=2e-6)
     assert found.verify().holds
+
+
+class Slow(ThreadPoolExecutor):
+    """An executor whose searches of groups never end, the first of which comes with a signal."""
+
+    def submit(self, task: Callable[..., Any], /, *given: Any, **more: Any) -> Future[Any]:
+        """Begin a task."""
+        if task is not _searched:
+            return super().submit(task, *given, **more)
+        if not was_interrupted():
+            signal.raise_signal(signal.SIGTERM)
+        return Future()
+
+
+def test_a_signal_ends_a_search_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they do: their groups keep the bounds that they had before."""
+    monkeypatch.setattr(signals, "GRACE_S", 0.2)
+    given, began = problem(cluster(2, 2)), time.monotonic()
+    with interruptible_command(), Slow(1) as executor:
+        found = search_on(executor, 2, given, Limits())
+    assert time.monotonic() - began < 20
+    assert found.stopped_by == "interrupt" and found.incumbent is None
+    assert 0 < found.lower_bound <= search(given, Limits()).lower_bound * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("processes", "method"), [(0, "branch-and-bound"), (2, "megatron")])

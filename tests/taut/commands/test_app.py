@@ -1,6 +1,7 @@
 """The command line: exit codes, one line for what is wrong, results on stdout and progress on stderr."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from taut.commands import app as cli
 from taut.data.load import load_cluster
 from taut.errors import DataError, FormulationError
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from tests.taut.conftest import Outcome, Run, refused
 
 PLAN = ("plan", "gpt2-345m", "g4dn.12xlarge", "--global-batch", "8")
@@ -224,6 +226,26 @@ def test_ctrl_c_before_a_plan_is_said(run: Run, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("taut.planning.solve.plan_request", interrupt)
     refused(run(*PLAN), "interrupted before there was a result", code=4)
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_an_error_that_follows_a_signal_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, signals: int) -> None:
+    """A compiled library that was being loaded says ``ImportError``; that a second signal came is said of two alone."""
+
+    def load(*_: object, **__: object) -> None:
+        with interrupt_requested():
+            try:
+                for _number in range(signals):
+                    signal.raise_signal(signal.SIGINT)
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as cut:
+                raise ImportError("initialization failed") from cut
+
+    monkeypatch.setattr("taut.planning.solve.plan_request", load)
+    said = (
+        "interrupted before there was a result" if signals == 1 else "interrupted again before the result was written"
+    )
+    refused(run(*PLAN), said, code=4)
 
 
 @pytest.mark.parametrize("error", [DataError("one\nand two"), FormulationError("one and two")])
