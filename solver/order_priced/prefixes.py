@@ -58,15 +58,16 @@ from taut.solver.order_priced.pricing import room
 MOST_SUMS = 8192
 """Layers times devices of (5)."""
 
-AT_ONCE, MOST_VISITED = 200_000, 60_000_000
-"""Prefixes that a step visits, some hundredths of a second, and a search: ten seconds."""
+AT_ONCE, MOST_VISITED = 200_000, 200_000_000
+"""Prefixes that a step visits, some hundredths of a second, and a search, twenty seconds: of 48 layers in 32 chunks the
+candidates of least bound take 25 and 150 million."""
 
-MOST_CHECKED = 4 * MOST_VISITED
+MOST_CHECKED = 2 * MOST_VISITED
 """Prefixes that a check visits at most: other rows lead to other requirements, mostly to fewer prefixes."""
 
 KEPT, MOST_ROWS, LEAST_VISITED = 64, 40, 16
 """Requirements (4) that are kept of prefixes with as many chunks and layers, the last ones; their rows at most; and
-prefixes that each spares at least. Of 48 layers in 32 chunks they leave a 17th of the prefixes, 256 of them a 27th in
+prefixes that each spares at least. Of 48 layers in 32 chunks they leave a 17th of the prefixes, 256 of them a 25th in
 twice the time."""
 
 EXACT = 1e-12
@@ -79,7 +80,7 @@ DONE, DIVISION, PAUSED = 0, 1, 2
 
 
 class _Rows(NamedTuple):
-    """Figures up to cuts (K, C, L+1) and the least of further chunks (K, C+1, L+1), (1), (2); ``room`` (K,)."""
+    """Figures up to cuts (C, L+1, K) and the least of further chunks (C+1, L+1, K), (1), (2); ``room`` (K,)."""
 
     until: Floats
     rest: Floats
@@ -128,7 +129,7 @@ class Prefixes:
         self._single, self._cut = np.diagonal(tables, 1, 1, 2), float(given.edge[1:-1].min(initial=np.inf))
         self._state, self._number, self._paths_at = PAUSED, 0, list[int]()
         chunks, size, memory = given.num_chunks, given.num_layers + 1, len(self.rows.memory_rows)
-        self._rows = _Rows(np.zeros((0, chunks, size)), np.zeros((0, chunks + 1, size)), np.zeros(0))
+        self._rows = _Rows(np.zeros((chunks, size, 0)), np.zeros((chunks + 1, size, 0)), np.zeros(0))
         grid = chunks + 1, size
         self._walk = _Walk(
             np.zeros(chunks, np.int64),
@@ -168,7 +169,8 @@ class Prefixes:
             self._grow()
         number, walk = self._number, self._walk
         until = np.concatenate((np.zeros((len(weight), 1)), (weight @ self._single).cumsum(axis=1)), axis=1)
-        self._rows.until[number], self._rows.rest[number], self._rows.room[number] = until, _rest(until), most
+        self._rows.until[..., number], self._rows.rest[..., number] = until, _rest(until)
+        self._rows.room[number] = most
         self._number += 1
         chunks = np.arange(int(walk.at[0]))
         before = np.append(0, walk.ends)[chunks]
@@ -179,7 +181,7 @@ class Prefixes:
     def _grow(self) -> None:
         """Room for twice as many rows."""
         more = max(self._number, 64)
-        self._rows = _Rows(*(np.concatenate((each, np.zeros((more, *each.shape[1:])))) for each in self._rows))
+        self._rows = _Rows(*(np.concatenate((each, np.zeros((*each.shape[:-1], more))), -1) for each in self._rows))
         walk, wide = self._walk, np.zeros((len(self._walk.taken), more))
         self._walk = walk._replace(
             taken=np.hstack((walk.taken, wide)),
@@ -229,7 +231,11 @@ class Prefixes:
         self.take_paths()
         # Paths of rounded figures may be a little shorter than the makespan.
         row, ends = self._paths_at[number], self._walk.ends
-        each, chunks, before = self._rows.until[row], np.arange(given.num_chunks), np.append(0, self._walk.ends[:-1])
+        each, chunks, before = (
+            self._rows.until[..., row],
+            np.arange(given.num_chunks),
+            np.append(0, self._walk.ends[:-1]),
+        )
         taken = float((each[chunks, ends] - each[chunks, before]).sum())
         if (less := float(self._rows.room[row]) - taken) > -EXACT * self.limit:
             self.lower(self.limit - less - 2 * EXACT * self.limit)
@@ -270,7 +276,7 @@ def _rest(until: Floats) -> Floats:
 def _search(rows: _Rows, number: int, walk: _Walk, kept: _Kept, most: int) -> tuple[int, int]:
     """Search (3) from where it stands; returns prefixes visited and why it stopped."""
     until, ends, taken, required = rows.until, walk.ends, walk.taken, walk.required
-    chunks, layers, visited = until.shape[1], until.shape[2] - 1, 0
+    chunks, layers, visited = until.shape[0], until.shape[1] - 1, 0
     c = walk.at[0]
     while True:
         if ends[c] >= layers - (chunks - 1 - c):
@@ -293,7 +299,7 @@ def _search(rows: _Rows, number: int, walk: _Walk, kept: _Kept, most: int) -> tu
             walk.at[0] = c
             return visited, DIVISION
         for k in range(number):
-            taken[c + 1, k] = taken[c, k] + until[k, c, end] - until[k, c, start]
+            taken[c + 1, k] = taken[c, k] + (until[c, end, k] - until[c, start, k])
         if _is_known(until, walk, kept, c, start, end):
             continue
         c += 1
@@ -309,8 +315,8 @@ def _refuted(rows: _Rows, number: int, walk: _Walk, c: int, start: int, end: int
     until, order = rows.until, walk.order
     for q in range(number):
         k = order[q]
-        chunk = until[k, c, end] - until[k, c, start]
-        rest = rows.rest[k, c + 1, end]
+        chunk = until[c, end, k] - until[c, start, k]
+        rest = rows.rest[c + 1, end, k]
         if walk.taken[c, k] + chunk + rest >= rows.room[k]:
             walk.required[c, k] = max(walk.required[c, k], rows.room[k] - rest - chunk)
             order[q], order[q // 2] = order[q // 2], k
@@ -328,11 +334,14 @@ def _is_known(until: Floats, walk: _Walk, kept: _Kept, c: int, start: int, end: 
         for n in range(length[g]):
             if taken[rows[g, n]] < least[g, n]:
                 holds = False
+                # What fails goes before others.
+                rows[g, n], rows[g, 0] = rows[g, 0], rows[g, n]
+                least[g, n], least[g, 0] = least[g, 0], least[g, n]
                 break
         if holds:
             for n in range(length[g]):
                 k = rows[g, n]
-                required[k] = max(required[k], least[g, n] - (until[k, c, end] - until[k, c, start]))
+                required[k] = max(required[k], least[g, n] - (until[c, end, k] - until[c, start, k]))
             # What held goes before others.
             for n in range(max(length[g], length[g // 2])):
                 rows[g, n], rows[g // 2, n] = rows[g // 2, n], rows[g, n]
@@ -351,7 +360,7 @@ def _keep(rows: _Rows, number: int, walk: _Walk, kept: _Kept, c: int) -> None:
     for k in range(number):
         if required[k] > NONE:
             used += 1
-            before[k] = max(before[k], required[k] - (until[k, c - 1, end] - until[k, c - 1, start]))
+            before[k] = max(before[k], required[k] - (until[c - 1, end, k] - until[c - 1, start, k]))
     walk.visited[c - 1] += walk.visited[c]
     if walk.visited[c] < LEAST_VISITED or used > kept.rows.shape[3]:
         return

@@ -79,7 +79,7 @@ def test_requirements_refute_all_that_follows() -> None:
         for c, end in zip(*np.nonzero(kept.number), strict=True):
             ways = np.array([(end, *cut, layers) for cut in combinations(range(end + 1, layers), chunks - c - 1)])
             of_chunks = np.arange(c, chunks)
-            after = (rows.until[:, of_chunks, ways[:, 1:]] - rows.until[:, of_chunks, ways[:, :-1]]).sum(axis=2)
+            after = (rows.until[of_chunks, ways[:, 1:]] - rows.until[of_chunks, ways[:, :-1]]).sum(axis=1).T
             for g in range(kept.number[c, end]):
                 n = kept.length[c, end, g]
                 numbers, least = kept.rows[c, end, g, :n], kept.least[c, end, g, :n, None]
