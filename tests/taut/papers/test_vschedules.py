@@ -85,7 +85,7 @@ def test_parts_are_asked_for_by_name() -> None:
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table in words has published and own figures, and as JSON the orders."""
-    monkeypatch.setattr(vschedules, "reproduce_vschedules", lambda only: table)
+    monkeypatch.setattr(vschedules, "reproduce_vschedules", lambda only, told: table)
     runner = CliRunner()
     words = runner.invoke(app, ["reproduce", "vschedules"]).stdout
     assert "57.85% dp=1 tp=8 pp=5" in words and "with even stages the same methods fit as published" in words
