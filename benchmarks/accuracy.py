@@ -84,7 +84,9 @@ def joined(one: Seen, other: Seen) -> Seen:
         first, second = getattr(one, name), getattr(other, name)
         if isinstance(first, tuple):
             found[name] = min(first[0], second[0]), max(first[1], second[1])
-        elif None not in (first, second):
+        elif first is not None or second is not None:
+            # Runs that state no ways of mixing tokens have attention alone.
+            first, second = first or ["attention"], second or ["attention"]
             found[name] = [*first, *(kind for kind in second if kind not in first)]
     return one.model_copy(update=found)
 

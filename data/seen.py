@@ -66,8 +66,8 @@ class Seen(GrownSpec):
 
     ``copies`` says whether there were several copies of sharded weights, ``uneven_batch`` whether replicas ran
     different numbers of micro-batches; shares are of what was in the host's memory. Rows have attention alone,
-    and state no ``mixing``. A plan of a model with other layers states it. Without it, as in older files, nothing is
-    told of mixing.
+    and state no ``mixing``: ``taut.plan`` fills it in for models with other layers. A plan's document that does not
+    state it, such as an older one, tells nothing of mixing.
     """
 
     n_gpus: Range

@@ -57,8 +57,8 @@ Mixing = Literal["attention", "sparse-attention", "linear-attention", "delta-rul
 """
 Ways of mixing tokens, whose kernels differ: attention to all tokens of a sequence or window; attention to tokens that
 an indexer chooses or that are compressed; chunks of linear attention or of Mamba-2; chunks with the delta rule; a scan,
-(4); and a short convolution. A window is read by the kernel of attention to all, and its tokens alone are work: GPT-OSS
-has one in every second layer, and its runs are predicted as others are.
+(4); and a short convolution. A window has the kernel of attention to all, with less work: GPT-OSS
+has one in every second layer, and its runs are predicted as well as those of other models.
 """
 
 

@@ -241,7 +241,8 @@ def _further_of_nemotron(file: _File, known: Collection[str]) -> dict[str, Any]:
     names = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
     name = next((name for name in names if file.get(name)), names[1])
     kinds = _nemotron_kinds(file, name, list(file.get(name) or ("attention", "moe")))
-    own = {"mtp_kinds": kinds, "mtp_repeated": file.get("mtp_use_repeated_layer", True)}
+    repeated = file.get("mtp_use_repeated_layer")
+    own = {"mtp_kinds": kinds, "mtp_repeated": True if repeated is None else repeated}
     return own if set(kinds) <= set(known) else {}
 
 

@@ -83,7 +83,10 @@ Value = TypeVar("Value")
 MOST_NAMED = 64 * 2**20
 """Bytes of what is kept of candidates that dominate others."""
 MOST_CHUNKED = 12 * 2**20
-"""Bytes of divisions into chunks that are kept: thirty, as a search asks for one again within some turns, or never."""
+"""
+Bytes of divisions into chunks that are kept: of thirty candidates, as a search asks for one again within some turns, or
+never.
+"""
 
 
 class Computation(NamedTuple):

@@ -16,9 +16,9 @@ Variables: ends :math:`0 = e_{-1} < e_0 < \dots < e_{C-1} = L`.
 (3) The tree of prefixes is searched depth first. A division that no row refutes is priced, and its critical path
     becomes a row: combinatorial Benders cuts. Where it takes less than T it is the best one so far, and T falls to it.
     When all prefixes are refuted T is a lower bound, and the least makespan of the divisions if T fell.
-(4) What refutes one prefix refutes others. Of a prefix of c chunks that was refuted let :math:`r_k` be the largest
-    number that :math:`a_k` must reach for the refutations by row k of the prefixes beyond it to hold: the room less
-    what they count after chunk c - 1. Then a prefix of c chunks with the same end is refuted if :math:`a_k \ge r_k` for
+(4) What refutes one prefix refutes others. Of a prefix of c chunks that was refuted let :math:`r_k` be the smallest
+    :math:`a_k` that suffices for all refutations by row k of the prefixes beyond it: the largest room less what they
+    count after chunk c - 1. Then a prefix of c chunks with the same end is refuted if :math:`a_k \ge r_k` for
     all rows k that refuted anything there.
 (5) Sums are differences of sums up to cuts. A path counts a layer at most as often as there are micro-batches, so that
     sums up to cuts are at most p T, and each chunk is off by at most :math:`2 (L + 3) u p T` with u the rounding of one
@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints, Ints16
+from taut.data.arrays import Floats, Ints, Ints32
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import NO_SLOW_LINKS, ChunkProblem
 from taut.formulations.strategy import Division
@@ -69,6 +69,9 @@ KEPT, MOST_ROWS, LEAST_VISITED = 64, 40, 16
 """Requirements (4) that are kept of prefixes with as many chunks and layers, the last ones; their rows at most; and
 prefixes that each spares at least. Of 48 layers in 32 chunks they leave a 17th of the prefixes, 256 of them a 25th in
 twice the time."""
+
+MOST_CELLS = 6000
+"""Chunks times cuts of a search: what it keeps of each takes 30 kB, so 180 MB at most."""
 
 EXACT = 1e-12
 """Relative allowance between a limit and the rows that reach it, above the rounding of sums in another order."""
@@ -109,7 +112,7 @@ class _Kept(NamedTuple):
     number: Ints
     place: Ints
     length: Ints
-    rows: Ints16
+    rows: Ints32
     least: Floats
 
 
@@ -143,7 +146,7 @@ class Prefixes:
             np.zeros(grid, np.int64),
             np.zeros(grid, np.int64),
             np.zeros((*grid, KEPT), np.int64),
-            np.zeros((*grid, KEPT, MOST_ROWS), np.int16),
+            np.zeros((*grid, KEPT, MOST_ROWS), np.int32),
             np.zeros((*grid, KEPT, MOST_ROWS)),
         )
         weights = np.zeros((memory, chunks, FIGURES))
@@ -219,8 +222,12 @@ class Prefixes:
                 self._price()
 
     def refutes(self) -> bool:
-        """Whether the rows refute all divisions, within ``MOST_CHECKED`` prefixes."""
-        return _search(self._rows, self._number, self._walk, self._kept, MOST_CHECKED)[1] == DONE
+        """Whether the rows refute all divisions, within ``MOST_CHECKED`` prefixes; a signal ends it between steps."""
+        visited, state = 0, PAUSED
+        while state == PAUSED and (most := min(10 * AT_ONCE, MOST_CHECKED - visited)) > 0:
+            more, state = _search(self._rows, self._number, self._walk, self._kept, most)
+            visited += more
+        return state == DONE
 
     def _price(self) -> None:
         """Price the division at hand and take its critical path, (3)."""
@@ -254,6 +261,8 @@ def prefixes_of(given: ChunkProblem, limit: float) -> Prefixes | None:
     if tables is None or given.slower is not None or given.slow != NO_SLOW_LINKS or given.num_chunks < 2:
         return None
     if (given.num_layers + 3) * len(given.counts) > MOST_SUMS or given.num_layers < given.num_chunks:
+        return None
+    if (given.num_chunks + 1) * (given.num_layers + 1) > MOST_CELLS:
         return None
     return Prefixes(given, limit) if sums_of_layers(tables) is not None and linear_layers(tables) is None else None
 

@@ -13,7 +13,7 @@ Refinements of a candidate that is priced by its order.
     determines the global bound its division is annealed from a high temperature, in turns with its branches. One
     without branches, of layers that differ, is annealed as often. Where there are few divisions all of them are priced
     instead (``taut.solver.order_priced.stated``). Where layers differ, and ranges are their sums, all prefixes of
-    divisions are searched before anything else (``taut.solver.order_priced.prefixes``).
+    divisions are searched before that (``taut.solver.order_priced.prefixes``).
 
 Orders are adapted to divisions by an alternating local search over both. A schedule on the V runs its passes in an
 order that does not depend on the times, unless one was adapted. Candidates that differ in ZeRO and sequence parallelism
@@ -367,6 +367,9 @@ class OrderRefining:
             return None
         if bound.candidate not in self._prefixes:
             given = self._ladder.chunked(bound.candidate)
+            # Each takes up to 180 MB: of searches that wait for their turn the last one stays.
+            for waiting in [each for each, search in self._prefixes.items() if search is not None][:-1]:
+                self._prefixes[waiting] = None
             self._prefixes[bound.candidate] = prefixes_of(given, self._enough * ABOVE)
         return self._prefixes[bound.candidate]
 

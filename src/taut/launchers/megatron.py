@@ -390,8 +390,8 @@ def _other_shape(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
         if value and value.isdecimal() and name in own and int(value) != own[name]:
             yield f"{flag} {value}: {run.model.name} has {own[name]}, which is priced"
     if flags.get("--mtp-num-layers") not in (None, "0", "1") and (REPEATED in flags) != run.model.mtp_repeated:
-        given, weights = ("", "weights of its own") if REPEATED in flags else (" not given", "the same weights")
-        yield f"{REPEATED}{given}: {run.model.name} has {weights} for each further token, which is priced"
+        given, weights = ("", "layers of its own") if REPEATED in flags else (" not given", "the same layers")
+        yield f"{REPEATED}{given}: {run.model.name} has {weights} for each further token, and is priced so"
 
 
 def _other_devices(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:

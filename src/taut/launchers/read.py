@@ -227,9 +227,10 @@ def _torchtitan_flags(words: list[str]) -> dict[str, Any]:
     fields: dict[str, Any] = {MODE: modes[-1]} if modes else {}
     for flag, value in flags_of(words).items():
         section, dot, field = flag[2:].replace("-", "_").partition(".")
-        stated = "true" if value is None else value
-        if dot:
-            fields[f"{section}.{field.removeprefix('no_')}"] = "false" if field.startswith("no_") else stated
+        if dot and value is None and field.startswith("no_"):
+            fields[f"{section}.{field[3:]}"] = "false"
+        elif dot:
+            fields[f"{section}.{field}"] = "true" if value is None else value
     return fields
 
 

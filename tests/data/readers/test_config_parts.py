@@ -206,6 +206,7 @@ def test_groups_that_a_router_does_not_keep_to_are_left_out(tmp_path: Path, chan
 def test_layers_of_further_tokens_are_read(tmp_path: Path) -> None:
     """Nemotron 3 Super repeats an attention and an expert layer, 2.94e9 parameters, unless its file says otherwise."""
     usual, plain = read(tmp_path, SUPER), read(tmp_path, {**SUPER, "mtp_use_repeated_layer": False})
+    assert read(tmp_path, {**SUPER, "mtp_use_repeated_layer": None}) == usual
     assert (usual.mtp_kinds, usual.mtp_repeated) == (["attention", "experts"], True)
     for model, times in ((usual, 1), (plain, 2)):
         further = ModelSpec.parse({**model.model_dump(exclude_none=True), "mtp_layers": 2}, "super")

@@ -10,7 +10,7 @@ import pytest
 from taut.formulations.order_division import ROUNDING, ChunkProblem, SlowLinks
 from taut.solver.order_priced import layer_bounds, prefixes
 from taut.solver.order_priced.prefixes import Prefixes, prefixes_of
-from taut.solver.order_priced.witness import rederived
+from taut.solver.order_priced.witness import _Critical, add_critical, rederived
 from tests.solver.order_priced.test_layer_tree import CASES, TOLERANCE, chunk_problem, in_turns, optimum
 
 
@@ -128,8 +128,24 @@ def test_others_have_no_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_bounds, "MOST_DIFFERING", 4)
     assert prefixes_of(chunk_problem(np.random.default_rng(9), *CASES[0], 1e6), 1e3) is None
     monkeypatch.setattr(layer_bounds, "MOST_DIFFERING", 0)
-    monkeypatch.setattr(prefixes, "MOST_SUMS", 15)
-    assert prefixes_of(given, 1e3) is None
+    for most in ("MOST_SUMS", "MOST_CELLS"):
+        with monkeypatch.context() as patched:
+            patched.setattr(prefixes, most, 15)
+            assert prefixes_of(given, 1e3) is None
+
+
+def test_rows_beyond_sixteen_bits_are_told_apart() -> None:
+    """With 66,000 rows that refute nothing before those of paths a check refutes no limit above the optimum."""
+    given = drawn(np.random.default_rng(5), (2, 4, 6, 14), 1e6)
+    found = searched(given, 1e4, 1_000_000)
+    check = prefixes_of(given, 1.0005 * found.limit)
+    assert check is not None
+    for _ in range(66_000):
+        check._append(1e3 * np.ones((given.num_chunks, layer_bounds.FIGURES)), np.inf)
+    known = [_Critical.model_validate(each.plain()) for each in found.rows.critical_for if each is not None]
+    add_critical(check.rows, known)
+    check.take_paths()
+    assert not check.refutes()
 
 
 def test_a_search_and_its_check_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,7 +211,7 @@ NAMED = [
     ("--micro-batch-size 1 --num-layers 32 --hidden-size 4096 --bf16", []),
     (
         "--micro-batch-size 1 --mtp-num-layers 2 --mtp-use-repeated-layer",
-        ["--mtp-use-repeated-layer: m has weights of its own for each further token, which is priced"],
+        ["--mtp-use-repeated-layer: m has layers of its own for each further token, and is priced so"],
     ),
     ("--micro-batch-size 1 --mtp-num-layers 1 --mtp-use-repeated-layer", []),
     ("--micro-batch-size 1 --num-layers 32 --hidden-size 4096", ["neither --bf16 nor --fp16"]),
@@ -234,7 +234,8 @@ def test_further_tokens_with_the_same_weights_are_compared() -> None:
     """A model whose further tokens pass the same layers is priced so, and a line that does not say it is named."""
     run, text = Run(MODEL.model_copy(update={"mtp_repeated": True}), 16), "--micro-batch-size 1 --mtp-num-layers 2"
     assert not launch_of_text(f"{text} --mtp-use-repeated-layer", run).named
-    assert "not given: m has the same weights" in launch_of_text(text, run).named[0]
+    for unsaid in ("", " --mtp-use-repeated-layer false"):
+        assert "not given: m has the same layers" in launch_of_text(text + unsaid, run).named[0]
 
 
 def test_formats_are_options() -> None:
