@@ -86,7 +86,7 @@ def joined(one: Seen, other: Seen) -> Seen:
             found[name] = min(first[0], second[0]), max(first[1], second[1])
         elif first is not None or second is not None:
             # Runs that state no ways of mixing tokens have attention alone.
-            first, second = first or ["attention"], second or ["attention"]
+            first, second = (["attention"] if each is None else each for each in (first, second))
             found[name] = [*first, *(kind for kind in second if kind not in first)]
     return one.model_copy(update=found)
 
