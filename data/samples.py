@@ -84,6 +84,7 @@ class ConfigurationRow(Spec):
     heads: Whole | None = None
     kv_heads: Whole | None = None
     ffn_hidden: Whole | None = None
+    gated_mlp: bool | None = None
     seq: Whole = 2048
     vocab: Width = DEFAULT_VOCABULARY
     tp: Whole = 1
@@ -299,8 +300,8 @@ class ConfigurationRow(Spec):
 
     @property
     def gated(self) -> bool:
-        """Whether the feed-forward part is taken to be gated: it is stated and not four times the hidden size."""
-        return self.ffn_hidden not in (None, 4 * self.hidden)
+        """Whether layers are gated: as stated, or if ``ffn_hidden`` is stated and not four times the hidden size."""
+        return self.ffn_hidden not in (None, 4 * self.hidden) if self.gated_mlp is None else self.gated_mlp
 
 
 SHARED = tuple(name for name, field in ConfigurationRow.model_fields.items() if SETTING in field.metadata)

@@ -17,6 +17,10 @@ def test_empty_cells_take_defaults() -> None:
     assert row.num_micro_batches == 8
     assert not row.gated
     assert ConfigurationRow.parse({**ROW, "ffn_hidden": 2816}, "row").gated
+    # Llama 3.2 1B is gated at four times its hidden size, which a width alone does not say.
+    assert not ConfigurationRow.parse({**ROW, "ffn_hidden": 4096}, "row").gated
+    assert ConfigurationRow.parse({**ROW, "ffn_hidden": 4096, "gated_mlp": True}, "row").gated
+    assert not ConfigurationRow.parse({**ROW, "ffn_hidden": 2816, "gated_mlp": False}, "row").gated
 
 
 def test_stages_are_read_from_a_cell_or_a_list() -> None:

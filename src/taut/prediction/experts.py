@@ -210,7 +210,8 @@ def row_model(row: ConfigurationRow) -> ModelSpec:
     shape = {name: getattr(row, name) for name in ("layers", "hidden", "seq", "dense_layers", "tied_embedding")}
     shape |= {"heads": row.attention_heads, "kv_heads": row.key_value_heads, "ffn_hidden": row.ffn_hidden}
     shape |= {"vocab": row.vocab or None, "dropout": row.dropout}
-    shape |= {"gated_mlp": row.gated} if row.num_experts is None else {"gated_mlp": True, "experts": experts}
+    shape |= {"gated_mlp": row.gated if row.num_experts is None else row.gated_mlp is not False}
+    shape |= {} if row.num_experts is None else {"experts": experts}
     return ModelSpec.parse({"name": "row", **{k: v for k, v in shape.items() if v is not None}}, "row")
 
 

@@ -33,6 +33,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict
 
+from taut.data.layers.experts import ExpertsSpec
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model, load_stack
 from taut.data.model import ModelSpec
 from taut.data.read import read_yaml
@@ -41,6 +42,7 @@ from taut.data.spec import Spec, digest, shorten
 from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.planning.request import PlanRequest
+from taut.prediction.experts import row_model
 
 Kind = Literal["plan", "predict", "simulate"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -152,6 +154,10 @@ LOADERS: dict[str, Callable[[Any], Spec]] = {
     "calibration": load_calibration,
     "stack": load_stack,
 }
+OF_MODEL = tuple(
+    name for name in ConfigurationRow.model_fields if name in {*ModelSpec.model_fields, *ExpertsSpec.model_fields}
+)
+"""Columns of a prediction that a model fills."""
 FILES = (".yaml", ".yml", ".json", ".csv")
 """Ends of the names of files; anything else that is no folder is an entry of the catalog, which the version fixes."""
 
@@ -220,11 +226,23 @@ def _columns(fields: Fields) -> Fields:
 
 def _of_model(named: Any, seq: Any) -> Fields:
     model = named if isinstance(named, ModelSpec) else load_model(named, seq=seq)
-    values = model.model_dump()
     if not isinstance(model.layers, int):
         raise DataError(f"model {model.name}: has layers of several shapes, expected equal ones for a prediction")
-    names = ("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "seq", "vocab", "tied_embedding")
-    return {name: values[name] for name in names if values[name] is not None}
+    values = model.model_dump(exclude_none=True)
+    values |= values.get("experts", {})
+    found = {name: values[name] for name in OF_MODEL if name in values}
+    read = row_model(ConfigurationRow.parse({"gpu": "", "n_gpus": 1, "global_batch": 1, **found}, model.name))
+    lost = [
+        name
+        for one, other in zip(read.blocks, model.blocks, strict=True)
+        for name, value in other
+        if value is not None and getattr(one, name) != value
+        if name != "head_dim" or value * other.heads != other.hidden
+    ]
+    if lost or read.parameters() != model.parameters():
+        named = f"{lost[0]} of its layers" if lost else "its embeddings or further tokens"
+        raise DataError(f"model {model.name}: no column states {named}, expected kind plan, with fix and gap 1")
+    return found
 
 
 def _of_cluster(named: Any) -> Fields:

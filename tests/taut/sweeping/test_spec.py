@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from taut.data.catalog.builtin import catalog_model
+from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
+from taut.prediction.experts import row_model
 from taut.sweeping.point import expanded, points_of, read_spec
 
 
@@ -77,6 +80,33 @@ def test_a_point_is_named_by_its_content(tmp_path: Path) -> None:
     assert before == key({"model": str(other)})
     one.write_text(model.replace("4\nh", "8\nh"), encoding="utf-8")
     assert before != key({"model": str(one)})
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt3-2.7b", "mixtral-8x7b", "gpt-oss-20b", "deepseek-v3"])
+def test_predictions_price_the_model_of_their_name(name: str) -> None:
+    """The row of a model has its layers: gates, experts, and what the catalog knows of models with its experts."""
+    values = {"kind": "predict", "model": name, "cluster": "dgx-h100:8", "global_batch": 64, "fix": {"tp": 4}}
+    fields = points_of(expanded(*read_spec(values)))[0].fields
+    read, model = row_model(ConfigurationRow.parse(fields, name)), catalog_model(name)
+    assert read.parameters() == model.parameters()
+    assert [block.experts for block in read.blocks] == [block.experts for block in model.blocks]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("qwen3-32b", "no column states head_dim of its layers"),
+        ("qwen3-8b", "no column states qk_norm of its layers"),
+        (
+            {"name": "m", "layers": 2, "hidden": 64, "heads": 2, "seq": 64, "vocab": 64, "position_rows": 64},
+            "embeddings",
+        ),
+    ],
+)
+def test_predictions_refuse_a_model_that_columns_do_not_state(name: Any, words: str) -> None:
+    """What a row would leave out is named."""
+    values = {"kind": "predict", "model": name, "cluster": "dgx-h100:8", "global_batch": 64}
+    assert words in points_of(expanded(*read_spec(values)))[0].error
 
 
 def test_a_model_and_a_cluster_fill_the_columns_of_a_prediction() -> None:
