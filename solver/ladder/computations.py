@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.units import KIB
+from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import partition_bound
@@ -24,6 +25,8 @@ from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.ladder.ladder import EXACT_PLACEMENTS, Ladder, Level
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.bound import OrderBound, order_bound
+from taut.solver.order_priced.layer_bounds import linear_paths
+from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.placement.exact.joint import Joint
 from taut.solver.result import Source
 
@@ -108,14 +111,32 @@ def _without_memory(excess: int, stage: int) -> Evaluation:
     return Evaluation(seconds=np.inf, source=Source.MEMORY, witness=witness)
 
 
-def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf, brief: bool = False) -> Evaluation:
-    """Bound ``order``, maybe a ``brief`` one, or ``memory`` or ``order-memory`` where no division fits."""
+def counted(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation | None:
+    """Bound ``order`` by the layers that devices take within a limit alone, as ``order``; None where none are lines."""
+    if (lacking := _lacking(ladder, candidate, limit)) is not None or ladder.lists(candidate):
+        return lacking
+    given = ladder.chunked(candidate)
+    if not (paths := linear_paths(given)):
+        return None
+    tree = LayerTree(given, paths, limit, ())
+    return Evaluation(seconds=tree.seconds * (1 - ORDER_ROUNDING), source=Source.ORDER, witness=tree.witness())
+
+
+def _lacking(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation | None:
+    """What shows that no division into chunks fits, as far as it is known in closed form; None otherwise."""
     if (lacking := ladder.missing_of_chunks(candidate, limit)) > 0:
         witness: dict[str, Any] = {"missing": lacking, "missing_kib": -(-lacking // KIB)}
         return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
     # Where divisions are listed their memory is known exactly.
     if not ladder.lists(candidate) and (missing := ladder.missing(candidate))[0] > 0:
         return _without_memory(*missing)
+    return None
+
+
+def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf, brief: bool = False) -> Evaluation:
+    """Bound ``order``, maybe a ``brief`` one, or ``memory`` or ``order-memory`` where no division fits."""
+    if (lacking := _lacking(ladder, candidate, limit)) is not None:
+        return lacking
     found = order_bound(ladder.chunked(candidate), limit, brief)
     if math.isinf(found.seconds):
         witness = dict(found.witness)

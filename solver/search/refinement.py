@@ -117,10 +117,10 @@ class Refining:
     def refine(self, bound: CandidateBound) -> bool:
         """Refine a candidate by one step; returns whether another step is left."""
         at = self.standing(bound.candidate)
-        if at.by_order and at.by_class and not at.counted:
+        if at.by_order and not at.counted:
             at.counted = True
-            return self._by_order.count(bound)
-        if at.by_order and at.by_class and at.stage is Stage.DIVIDE and self._by_order.share(bound, at):
+            return self._by_order.count(bound, at)
+        if at.by_order and at.stage is Stage.DIVIDE and self._by_order.share(bound, at):
             return bound.lower_bound < self._best.seconds * (1 - self._limits.gap)
         if at.stage is Stage.DIVIDE:
             more = at.divide(bound, at)

@@ -123,7 +123,7 @@ class Standing:
 
     ``divide`` raises the bound to that of a division, and returns whether another refinement is left; ``by_order`` is
     whether it prices an order, ``by_class`` whether devices are of several types, ``waits`` whether placements wait for
-    the divisions of orders, which are the faster plans there, ``counted`` whether layers have been counted by class,
+    the divisions of orders, which are the faster plans there, ``counted`` whether layers have been counted,
     and ``shared`` whether the bound is that of a candidate that dominates. ``unbranched`` is the limit in seconds
     within which the devices of an order have too many options to branch on; None where they have not.
     ``brief`` is whether the bound of an order left out what takes long. ``uncooled`` is a division to anneal from where

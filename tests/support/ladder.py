@@ -6,7 +6,8 @@ import numpy as np
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.ladder.computations import COMPUTATIONS
+from taut.solver.ladder.checks import derived_bound
+from taut.solver.ladder.computations import COMPUTATIONS, counted
 from taut.solver.ladder.ladder import Ladder
 from tests.support.oracle import Enumerated, enumerate_candidate
 
@@ -21,7 +22,18 @@ def check_rungs(given: PlanningProblem, ladder: Ladder, candidate: Candidate) ->
         if rung.source in COMPUTATIONS:
             found = COMPUTATIONS[rung.source](ladder, candidate, np.inf).seconds
             assert found <= optimum * TOLERANCE, (candidate, rung.source)
+    if candidate.is_order_priced:
+        check_count(ladder, candidate, optimum)
     return enumerated
+
+
+def check_count(ladder: Ladder, candidate: Candidate, optimum: float) -> None:
+    """The layers that devices take within 1.5 optima prove no more than the optimum, and the check derives as much."""
+    limit = 1.5 * optimum if np.isfinite(optimum) else 1e3
+    found = counted(ladder, candidate, limit)
+    if found is not None:
+        assert found.seconds <= optimum * TOLERANCE, (candidate, "counted")
+        assert derived_bound(ladder, candidate, found.source, found.witness) >= found.seconds / TOLERANCE
 
 
 def check_candidates(

@@ -17,15 +17,18 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.ladder.checks import derived_bound
 from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, rederived_by_racks
-from taut.solver.ladder.chunk_types import rederived_by_cases
+from taut.solver.ladder.chunk_types import chunk_cases, rederived_by_cases
+from taut.solver.ladder.dominance import dominates_in_cases, inherited
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits
 from taut.solver.search import order_refinement
-from taut.solver.search.rack_trees import rack_trees
+from taut.solver.search.rack_trees import case_trees, rack_trees
 from taut.solver.search.search import search
 from tests.solver.bounds.test_rack_cases import best_links, layers, placed_in, with_contexts
 from tests.support.blocks import blocks
@@ -131,6 +134,35 @@ def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     shares = np.array([share for seed in range(8 * block, 8 * block + 8) for share in check(seed)])
     assert len(shares) > 10
     assert (shares > 0.6).mean() > 0.25
+
+
+def test_cases_of_racks_bound_what_they_dominate() -> None:
+    """
+    Bounds of the distributed optimizer, in all cases, are derived for the plain one, and are below its optimum.
+
+    A witness that claims 1.2 optima, or lacks a case, proves nothing beyond the optimum.
+    """
+    shared = 0
+    for seed in range(16):
+        planning, plain, _ = racked_problem(seed)
+        ladder, lean = Ladder(planning), plain.changed(zero=1)
+        some, others = (chunk_cases(planning, one, ladder.links) for one in (lean, plain))
+        divisions = order_divisions(some[0].given) if some else ()
+        optimum = enumerate_candidate(planning, plain).seconds
+        limit = 1.5 * optimum if np.isfinite(optimum) else 1e3
+        trees = case_trees(some, limit, divisions, 0.0)
+        if trees is None or not dominates_in_cases(some, others):
+            continue
+        shared += 1
+        trees.branch_early()
+        witness = json.loads(json.dumps(trees.witness()))
+        derived = derived_bound(ladder, plain, "order", inherited(plain, lean, witness))
+        assert 0.999 * trees.seconds <= derived <= optimum * ROUNDING, seed
+        higher = {"racks": [], "rest": {"limit_s": 1.2 * limit}}
+        fewer = {**witness, "racks": witness["racks"][:-1]}
+        for wrong in (higher, fewer, {"rest": witness["rest"]}):
+            assert derived_bound(ladder, plain, "order", inherited(plain, lean, wrong)) <= optimum * ROUNDING, seed
+    assert shared > 5
 
 
 def test_the_first_stage_waits_for_the_longer_of_ring_and_exchange() -> None:
