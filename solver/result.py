@@ -128,7 +128,8 @@ class SearchResult:
 
     ``bounds`` has an entry for every candidate. ``orders`` were added to the problem's space during the search.
     ``relaxations`` are the bounds ``relaxation`` that were computed. ``history`` lists the changes of incumbent and
-    bound (``taut.solver.branch_and_bound.stop``). ``work`` counts refinements.
+    bound (``taut.solver.branch_and_bound.stop``). ``work`` counts refinements. ``nearest`` are the fastest plans that
+    were found of a few candidates, by ascending seconds: none may take less than the bound of its candidate.
     """
 
     status: Status
@@ -141,11 +142,37 @@ class SearchResult:
     orders: tuple[GivenOrder, ...] = ()
     relaxations: dict[Candidate, float] = field(default_factory=dict)
     history: tuple[dict[str, float | None], ...] = ()
+    nearest: tuple[Incumbent, ...] = ()
 
     @property
     def gap(self) -> float | None:
         """Relative gap of the step time; None without an incumbent."""
         return None if self.incumbent is None else relative_gap(self.incumbent.seconds, self.lower_bound)
+
+
+NEAREST = 5
+"""Candidates whose fastest plans are kept: that of the plan, and four that a check prices in some tens of
+milliseconds."""
+
+
+class Nearest:
+    """The fastest plans of a few candidates."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Candidate, Incumbent] = {}
+
+    def add(self, plan: Incumbent) -> None:
+        """Keep a plan if it is the fastest of its candidate, and that is one of the fastest."""
+        candidate, known = plan.strategy.candidate, self._plans
+        if candidate not in known or plan.seconds < known[candidate].seconds:
+            known[candidate] = plan
+            if len(known) > NEAREST:
+                del known[max(known, key=lambda one: known[one].seconds)]
+
+    @property
+    def plans(self) -> tuple[Incumbent, ...]:
+        """The plans by ascending seconds."""
+        return tuple(sorted(self._plans.values(), key=lambda plan: plan.seconds))
 
 
 def relative_gap(objective: float, bound: float) -> float | None:

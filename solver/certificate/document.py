@@ -196,6 +196,14 @@ class PlainerSection(Section):
     bounds: list[BoundSection]
 
 
+class NearestSection(Section):
+    """The fastest plan that was found of another candidate than the plan's."""
+
+    strategy: StrategySection
+    placement: PlacementSection
+    step_time_s: float
+
+
 class ProofSection(Section):
     """What the bound of one candidate without a memory margin rests on; ``candidate`` is its place in the list."""
 
@@ -296,6 +304,7 @@ class PlanDocument(DocumentFrame):
     """
     A plan with one degree for all stages, plainer ones, and what lies ``beyond`` all runs of its calibration.
 
+    ``nearest``: the fastest plans of the few candidates that come next, which a check prices against their bounds.
     Files of earlier versions, and of searches that Ctrl-C ended, lack ``exactness``.
     """
 
@@ -306,6 +315,7 @@ class PlanDocument(DocumentFrame):
     certificate: CertificateSection
     exactness: ExactnessSection | None = None
     plainer: list[PlainerSection] = []
+    nearest: list[NearestSection] = []
     beyond: list[BeyondSection] = []
 
 
@@ -476,7 +486,7 @@ def mesh_plan_of(document: MeshDocument, problem: PlanningProblem, source: str) 
     return plan
 
 
-def devices_of(document: PlanDocument | PlainerSection, source: str) -> Ints:
+def devices_of(document: PlanDocument | PlainerSection | NearestSection, source: str) -> Ints:
     """Devices (pp, pipelines, width): replicas that an expert group goes over stand side by side; no ragged lists."""
     section, strategy = document.placement, document.strategy
     if section.order != "pp,dp,tp":

@@ -22,6 +22,10 @@ Inputs, space and workload must be what their digests and the problem say they a
 (``taut.solver.methods.simulated``) is simulated again, and its bound computed again over all candidates of the space,
 by the deterministic algorithm of ``taut.solver.bounds.simulated``.
 
+The fastest plans that the search found of a few other candidates may stand beside the plan (``nearest``). Each holds
+if it is a plan of its candidate by the reference evaluator, in the seconds that are stated, no faster than the plan,
+and no faster than the derived bound of its candidate.
+
 Plainer plans may stand beside the plan. Let :math:`b_w` be the derived bounds of the plan's certificate, C the
 candidates of a restriction as the reference enumerates them, and w(c) the candidate of the whole space that has all
 plans of c. A section ``plainer`` lists bounds that are larger, each with source and witness; with :math:`b'_c` what the
@@ -346,7 +350,7 @@ class _Check:
     def derived(self) -> list[str]:
         """Faults of all figures; plainer plans are looked at where the certificate holds."""
         faults = [*self._prediction(), *self._certificate(), *self._beyond(), *self._simulated()]
-        return faults or [*self._plainer()]
+        return faults or [*self._nearest(), *self._plainer()]
 
     def _prediction(self) -> Iterator[str]:
         """Predicted figures that the evaluator does not reproduce."""
@@ -427,6 +431,28 @@ class _Check:
         gap = relative_gap(step, bound)
         if gap is not None and not (_is_number(stated.get("gap")) and is_close_or_small(gap, stated["gap"], 1.0)):
             yield f"{SIMULATED}.gap is {stated.get('gap')}, derived {gap}"
+
+    def _nearest(self) -> Iterator[str]:
+        """What is wrong with the fastest plans of other candidates, or with the bounds of these."""
+        for place, section in enumerate(self.document.nearest):
+            path = f"nearest.{place}"
+            try:
+                check_stages(section.strategy, "its plan")
+                plan = Examined.of_section(self.plan.case, section.strategy, devices_of(section, "its plan"))
+            except DataError as error:
+                yield f"{path}: {error}"
+                continue
+            seconds, bound = section.step_time_s, self.bounds.get(plan.choice)
+            if bound is None or plan.choice == self.plan.choice:
+                yield f"{path}: strategy {plan.choice} is not another candidate of the stated space"
+            elif broken := plan.violations:
+                yield from (f"{path}: {each}" for each in broken)
+            elif not is_close(plan.seconds, seconds):
+                yield f"{path}: step_time_s is {seconds}, the evaluator gives {plan.seconds}"
+            elif seconds < self.objective * (1 - TOLERANCE):
+                yield f"{path}: its plan of {seconds} s is faster than the plan of {self.objective} s"
+            elif bound > seconds * (1 + TOLERANCE):
+                yield f"{path}: the bound {bound} of candidate {plan.choice} exceeds its plan of {seconds} s"
 
     def _plainer(self) -> Iterator[str]:
         """What is wrong with the plainer plans."""

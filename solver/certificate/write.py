@@ -182,18 +182,33 @@ def with_plainer(document: dict[str, Any], ties: Sequence[NearTie]) -> dict[str,
 
 
 def _plainer_values(tie: NearTie) -> dict[str, Any]:
-    incumbent = tie.incumbent
-    devices = by_replica(incumbent.strategy.candidate, incumbent.devices).tolist()
     bounds = [candidate_values(bound) for bound in tie.bounds]
     return {
         "restriction": tie.restriction,
-        "strategy": strategy_values(incumbent.strategy),
-        "placement": {"order": "pp,dp,tp", "devices": devices},
-        "step_time_s": incumbent.seconds,
+        **_placed(tie.incumbent),
+        "step_time_s": tie.incumbent.seconds,
         "lower_bound_s": tie.lower_bound,
         "stopped_by": str(tie.stopped_by),
         "bounds": [{name: value for name, value in each.items() if name != "state"} for each in bounds],
     }
+
+
+def _placed(plan: Incumbent) -> dict[str, Any]:
+    """Strategy and placement of a plan."""
+    devices = by_replica(plan.strategy.candidate, plan.devices).tolist()
+    return {"strategy": strategy_values(plan.strategy), "placement": {"order": "pp,dp,tp", "devices": devices}}
+
+
+MOST_PLACED = 20_000
+"""Devices of all plans that stand beside the plan: one of 100,000 GPUs takes 600 kB, and a second to price."""
+
+
+def _nearest(result: SearchResult, incumbent: Incumbent) -> dict[str, Any]:
+    """The fastest plans of other candidates that are no faster; one that is faster stands among the plainer ones."""
+    own = incumbent.strategy.candidate
+    others = [each for each in result.nearest if each.strategy.candidate != own and each.seconds >= incumbent.seconds]
+    kept = others[: MOST_PLACED // incumbent.devices.size]
+    return {"nearest": [{**_placed(each), "step_time_s": each.seconds} for each in kept]} if kept else {}
 
 
 BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
@@ -220,13 +235,12 @@ def plan_document(
         "candidates": [candidate_values(bound) for bound in result.bounds],
         "no_margin_proofs": [] if free is None else [_proof_values(proof) for proof in free.proofs],
     }
-    devices = by_replica(incumbent.strategy.candidate, incumbent.devices).tolist()
     return document | {
-        "strategy": strategy_values(incumbent.strategy),
-        "placement": {"order": "pp,dp,tp", "devices": devices},
+        **_placed(incumbent),
         "predicted": predicted(problem, incumbent.strategy, incumbent, priced),
         **beyond_values(problem, incumbent.strategy),
         **_exactness(problem, result, incumbent.seconds, -math.inf if free is None else free.seconds),
+        **_nearest(result, incumbent),
         "provenance": _provenance(result, limits)
         | {"history": list(result.history)}
         | ({} if method is None else {"method": method}),

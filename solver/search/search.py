@@ -62,6 +62,7 @@ from taut.solver.result import (
     CandidateBound,
     Incumbent,
     Limits,
+    Nearest,
     SearchResult,
     Source,
     State,
@@ -466,6 +467,7 @@ class _Search:
             wall_s=self._loop.stop.seconds,
             relaxations=self._refining.ladder.relaxations,
             history=self._loop.history.as_dicts(),
+            nearest=self._best.nearest.plans,
         )
 
 
@@ -501,6 +503,7 @@ class _Shared:
         self._bounds: dict[Candidate, CandidateBound] = {}
         self._waiting: list[Candidate] = []
         self._incumbent: Incumbent | None = None
+        self._nearest = Nearest()
         self._orders: list[GivenOrder] = []
         self._groups, self._running = 0, set[Future[SearchResult]]()
 
@@ -526,6 +529,7 @@ class _Shared:
             wall_s=self._loop.stop.seconds,
             relaxations=relaxations,
             history=self._loop.history.as_dicts(),
+            nearest=self._nearest.plans,
         )
 
     def _relax(self) -> None:
@@ -588,6 +592,8 @@ class _Shared:
             known = self._bounds.get(bound.candidate)
             if known is None or known.lower_bound <= bound.lower_bound:
                 self._bounds[bound.candidate] = bound
+        for plan in found.nearest:
+            self._nearest.add(plan)
         self._orders += [order for order in found.orders if order not in self._orders]
         if found.incumbent is not None and found.incumbent.seconds < self.incumbent_value:
             self._incumbent = found.incumbent

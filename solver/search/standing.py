@@ -24,7 +24,7 @@ from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.placement.path_cover.proving import CoverSearch
-from taut.solver.result import SOLVED, CandidateBound, Incumbent, Source, State
+from taut.solver.result import SOLVED, CandidateBound, Incumbent, Nearest, Source, State
 from taut.solver.search.rack_trees import RackTrees
 
 Branching = BranchAndBound | LayerTree | RackTrees
@@ -39,7 +39,7 @@ class Best:
     """
 
     def __init__(self, problem: PlanningProblem, incumbent: Incumbent | None = None) -> None:
-        self._problem, self.incumbent = problem, incumbent
+        self._problem, self.incumbent, self.nearest = problem, incumbent, Nearest()
 
     @property
     def seconds(self) -> float:
@@ -55,8 +55,10 @@ class Best:
         if violations(self._problem, strategy, devices):
             return math.inf
         seconds = float(step_time(self._problem, strategy, devices).total)
+        plan = Incumbent(strategy=strategy, devices=devices, seconds=seconds)
+        self.nearest.add(plan)
         if seconds < self.seconds:
-            self.incumbent = Incumbent(strategy=strategy, devices=devices, seconds=seconds)
+            self.incumbent = plan
         if seconds - bound.lower_bound <= SOLVED * seconds:
             bound.state = State.SOLVED
         return seconds

@@ -70,7 +70,9 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
     if ties := [each for each in values.get("plainer", ()) if each["restriction"] != FASTEST]:
         proven = "exact bounds" if all(each.exact for each in outcome.plainer.values()) else "bounds"
         words += f"; {len(ties)} plainer plan{'s' if len(ties) > 1 else ''}, {proven} included"
-    words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
+    near = len(values.get("nearest", ()))
+    words += f"; {near} plan{'s' if near > 1 else ''} of other candidates and " if near else "; "
+    words += f"{outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
     over = outcome.over_nodes
     if over is not None:
         words += (

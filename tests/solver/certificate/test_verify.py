@@ -13,9 +13,12 @@ from taut.data.model import ModelSpec
 from taut.data.spec import digest
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.certificate import verify
 from taut.solver.certificate.document import problem_digest
 from taut.solver.certificate.verify import retyped, verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.formulations.test_expert_shards import routed
@@ -305,6 +308,23 @@ def _state(plan: Document) -> None:
     _first(plan, state="infeasible")["state"] = "pruned"
 
 
+def _nearest_faster(plan: Document) -> None:
+    plan["nearest"][0]["step_time_s"] *= 1 - 1e-6
+
+
+def _nearest_of_the_plan(plan: Document) -> None:
+    plan["nearest"][0] |= {name: plan[name] for name in ("strategy", "placement")}
+    plan["nearest"][0]["step_time_s"] = plan["certificate"]["objective_s"]
+
+
+def _nearest_device_twice(plan: Document) -> None:
+    plan["nearest"][0]["placement"]["devices"][0][0][0] = plan["nearest"][0]["placement"]["devices"][-1][-1][-1]
+
+
+def _nearest_unknown(plan: Document) -> None:
+    plan["nearest"][0]["strategy"]["micro_batch"] *= 3
+
+
 CORRUPTIONS = [
     value for name, value in list(globals().items()) if name.startswith("_") and callable(value) and name != "_first"
 ]
@@ -583,6 +603,30 @@ def test_stopped_search_is_certified_with_its_open_candidates() -> None:
     assert outcome.holds
     assert made["status"] == "feasible"
     assert any(entry["state"] == "open" for entry in made["certificate"]["candidates"])
+
+
+def test_a_false_bound_of_another_candidate_meets_its_plan(plan: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the code of bounds raises one beyond the plan that the search found of that candidate, this is named."""
+    near = plan["nearest"][0]
+    place = next(
+        k
+        for k, entry in enumerate(plan["certificate"]["candidates"])
+        if all(near["strategy"][name] == value for name, value in entry["strategy"].items())
+    )
+    changed, false = copy.deepcopy(plan), near["step_time_s"] * (1 + 1e-6)
+    entry = changed["certificate"]["candidates"][place]
+    entry["lower_bound_s"], entry["state"] = false, "pruned"
+    derived = verify.derived_bound
+
+    def planted(ladder: Ladder, candidate: Candidate, source: str, witness: dict[str, Any]) -> float:
+        at_fault = candidate.as_dict() == entry["strategy"]
+        return false if at_fault else derived(ladder, candidate, source, witness)
+
+    monkeypatch.setattr(verify, "derived_bound", planted)
+    (fault,) = verify_document(changed).faults
+    assert fault.startswith("nearest.0: the bound") and "exceeds its plan of" in fault
+    del changed["nearest"]
+    assert not any(fault.startswith("nearest") for fault in verify_document(changed).faults)
 
 
 def test_samples_and_what_the_space_leaves_out_are_stated(plan: Document) -> None:
