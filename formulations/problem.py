@@ -62,6 +62,8 @@ class Recent:
     """
     Values by key, of those asked for last as many as have room for their arrays, and at least one.
 
+    They may be made ``of`` some inputs.
+
     Examples
     --------
     >>> recent = Recent(16)
@@ -71,8 +73,8 @@ class Recent:
     (False, True)
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most, self._bytes = most_bytes, 0
+    def __init__(self, most_bytes: int, of: tuple[object, ...] = ()) -> None:
+        self._most, self._bytes, self.of = most_bytes, 0, of
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def __contains__(self, key: Hashable) -> bool:
@@ -153,6 +155,14 @@ class PlanningProblem:
     _shared: Recent = field(default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
     _own: Recent = field(init=False, default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
     _kept: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A copy with another space or cluster keeps tables of layers; one with other inputs of these makes its own.
+        inputs = self.model, self.costs, self.memory, self.calibration
+        if not self._shared.of:
+            self._shared.of = inputs
+        elif any(mine is not theirs for mine, theirs in zip(inputs, self._shared.of, strict=True)):
+            object.__setattr__(self, "_shared", Recent(MOST_KEPT, inputs))
 
     @cached_property
     def links(self) -> Links:

@@ -60,7 +60,7 @@ from taut.formulations.mechanisms.offload import (
     has_activations_on_hosts,
     host_bytes,
 )
-from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIXES, Candidate, StrategySpace
 from taut.formulations.tables.memory import stage_memory
 from taut.solver.branch_and_bound.stop import interrupt_requested
@@ -133,7 +133,7 @@ def _tensor_degree(problem: PlanningProblem, pricing: Pricing) -> PlanningProble
     if largest <= problem.space.max_tp:
         return _freed(problem, "tp", "dp")
     changed = _freed(problem, "tp", "dp", max_tp=largest)
-    return changed and replace(changed, costs=pricing(largest), _shared=Recent(MOST_KEPT))
+    return changed and replace(changed, costs=pricing(largest))
 
 
 def _frees(*fields: str, beyond: Mapping[str, object] = MappingProxyType({}), **space: object) -> Change:

@@ -10,7 +10,7 @@ from taut.data.calibration import TERMS, Calibration
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
 from taut.formulations.mechanisms.latency_models import ALL_STAGES, SLOWEST_RING, LatencyModel, LatencyName
-from taut.formulations.problem import PlanningProblem, Recent
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
@@ -330,7 +330,7 @@ def test_gradients_wait_for_their_sum_when_the_logits_are_gone() -> None:
     edges = [block.model_copy(update={"kind": kind, "activation_bytes": 0}) for kind in (EMBEDDING, HEAD)]
     table = costs(spoken).model_copy(update={"rows": [*costs(spoken).rows, *edges]})
     choice, given = strategy(candidate(1, 1, 2, zero=2), 4), problem(cluster(2, 1), spoken, table=table)
-    fused = replace(given, memory=given.memory.model_copy(update={"fused_loss": "te"}), _shared=Recent(0))
+    fused = replace(given, memory=given.memory.model_copy(update={"fused_loss": "te"}))
     # 8 bytes for each of 100 x 1024 logits; 6 for each parameter of the embedding, which is larger than a layer.
     largest = max(LAYER, 1024 * 64)
     more = memory_bytes(given, choice)[0] - memory_bytes(fused, choice)[0]
@@ -345,7 +345,7 @@ def test_a_fused_loss_may_keep_its_gradient_apart() -> None:
     table = costs(spoken).model_copy(update={"rows": [*costs(spoken).rows, *edges]})
     choice, given = strategy(candidate(1, 1, 1), 4), problem(cluster(1, 1), spoken, table=table)
     needs = [
-        memory_bytes(replace(given, memory=given.memory.model_copy(update=fields), _shared=Recent(0)), choice)[0]
+        memory_bytes(replace(given, memory=given.memory.model_copy(update=fields)), choice)[0]
         for fields in ({"fused_loss": "te"}, {"fused_loss": "te", "fused_logit_bytes": 2})
     ]
     assert needs[1] - needs[0] == 2 * 100 * 1024
@@ -373,3 +373,12 @@ def test_models_of_one_way_hops_price_no_orders() -> None:
         LatencyModel(waits=SLOWEST_RING, prices_orders=True, **alike)
     with pytest.raises(AssertionError):
         LatencyModel(waits=ALL_STAGES, **alike)
+
+
+def test_a_copy_with_other_inputs_makes_tables_of_its_own() -> None:
+    """A problem copied with another cost table has the prices of a new one, and the first keeps its own."""
+    given, choice, table = problem(cluster(1, 2)), candidate(1, 1, 2), costs(model(), seconds={"block": 0.05})
+    known = priced(given, choice, 4)
+    fresh = problem(cluster(1, 2), model(), table=table)
+    assert priced(replace(given, costs=table), choice, 4) == priced(fresh, choice, 4) != known
+    assert priced(given, choice, 4) == known
