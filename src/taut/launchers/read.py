@@ -51,7 +51,7 @@ DISPATCHER = "--moe-token-dispatcher-type"
 BRIDGES = {"--model-recipe-name", "--model-family-name"}
 """Flags of Megatron-Bridge's scripts of measured recipes (scripts/performance/argument_parser.py)."""
 SHORT: dict[str, str] = known("bridge_options")
-BRIDGES_NAMES = {"compute_dtype": "mixed_precision", "activation_offload_layers": "cpu_offloading_num_layers"}
+NAMES: dict[str, str] = known("bridge_names")
 
 
 def _with_slimes_defaults(flags: Flags) -> Flags:
@@ -74,7 +74,7 @@ def _bridges_launch(words: list[str], run: Run) -> Launch:
     """What a command of Megatron-Bridge's scripts says; the recipe that it names decides the rest."""
     flags = flags_of([f"--{SHORT[word]}" if word in SHORT else word for word in _after_script(words) if word != "\\"])
     names = {flag: flag.lstrip("-").replace("-", "_") for flag in flags}
-    settings = {BRIDGES_NAMES.get(names[flag], names[flag]): value or value is None for flag, value in flags.items()}
+    settings = {NAMES.get(names[flag], names[flag]): value or value is None for flag, value in flags.items()}
     if settings.get("recompute_num_layers"):
         settings |= {"recompute_granularity": "full", "recompute_method": "block"}
     if modules := settings.get("recompute_modules"):
