@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taut.commands.options import JsonFlag, QuietFlag, check_file
-from taut.errors import DataError
+from taut.errors import DataError, NothingFoundError
 
 if TYPE_CHECKING:
     from taut.data.spec import Spec
@@ -39,6 +39,8 @@ def predict_command(
         raise DataError(f"{rows}: all {found.rows} rows are wrong, the first: {found.first}")
     write_atomically(out, text)
     typer.echo(f"{out}: {found}", err=True)
+    if found.was_cut:
+        raise NothingFoundError(f"interrupted after {found.rows} rows, which {out} has")
 
 
 fitter = typer.Typer(help="Calibrate from measured runs.", no_args_is_help=True)

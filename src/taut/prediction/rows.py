@@ -51,6 +51,8 @@ from taut.prediction.settings import (
     setting_of,
     within_domain,
 )
+from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.signals import cut_short
 
 
 def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> Floats:
@@ -354,12 +356,13 @@ def _record(found: Prediction) -> dict[str, Any]:
 
 @dataclass
 class Tally:
-    """Rows, how many are wrong, the first error, seconds of steps, and how many fit."""
+    """Rows, how many are wrong, the first error, seconds of steps, how many fit, and whether a signal left some out."""
 
     rows: int = 0
     wrong: int = 0
     fit: int = 0
     first: str = ""
+    was_cut: bool = False
     steps: list[float] = field(default_factory=list)
 
     def add(self, found: Prediction) -> None:
@@ -386,17 +389,30 @@ def predict_file(
     memory_model: MemoryModel | str | None = None,
     told: Callable[[int], None] | None = None,
 ) -> tuple[str, Tally]:
-    """The file's rows in blocks with the predicted columns as CSV text, and their tally; ``told`` hears of blocks."""
+    """
+    The file's rows in blocks with the predicted columns as CSV text, and their tally; ``told`` hears of blocks.
+
+    A signal ends it with the rows of the blocks that are done; ``KeyboardInterrupt`` before there are any.
+    """
     columns, lines = sample_lines(read_text(path, EXPECTED), path)
     given, out, tally = _given(calibration, memory_model), StringIO(), Tally()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*columns, *RESULTS])
-    while block := list(islice(lines, BLOCK)):
-        for line, found in zip(block, _predicted(block, given, tally.rows + 1), strict=True):
-            writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
-            tally.add(found)
-        if told is not None and len(block) == BLOCK:
-            told(tally.rows)
+    with interrupt_requested() as asked:
+        while block := list(islice(lines, BLOCK)):
+            each: list[Prediction] = []
+            with cut_short():
+                each = _predicted(block, given, tally.rows + 1)
+            for line, found in zip(block, each, strict=bool(each)):
+                writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
+                tally.add(found)
+            if asked():
+                tally.was_cut = True
+                break
+            if told is not None and len(block) == BLOCK:
+                told(tally.rows)
+    if tally.was_cut and not tally.rows:
+        raise KeyboardInterrupt
     return out.getvalue(), tally
 
 

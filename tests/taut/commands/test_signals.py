@@ -9,14 +9,17 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import taut
 from taut.commands import app
+from taut.commands.predict import predict_command
 from taut.errors import NothingFoundError
 from taut.papers.compared import SharedTime, outcomes, plan_or_none, rows_so_far, rows_until_interrupted
+from taut.prediction import rows
 from taut.solver import signals
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.result import CandidateBound, Limits
@@ -108,6 +111,31 @@ def test_rows_that_are_done_are_kept() -> None:
     with interruptible_command():
         assert rows_until_interrupted([1, 2, 3, 4], make, said.append) == (1, 2, -3)
     assert said == ["setting 1 of 4", "setting 2 of 4", "setting 3 of 4"]
+
+
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_predicted_rows_are_kept(blocks: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Blocks that are done before a signal are written, with what they lack said; without any nothing is written."""
+    head = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,zero,precision,stack"
+    line = "A100,16,2048,24,16,2048,2,1,8,1,8,full,1,bf16,any"
+    given, out = tmp_path / "rows.csv", tmp_path / "predicted.csv"
+    given.write_text("\n".join([head, *[line] * 7]) + "\n")
+    done, predicted = list[int](), rows._predicted
+
+    def cut(*of: Any) -> Any:
+        if len(done) == blocks:
+            send(signal.SIGTERM)
+            time.sleep(10)
+        done.append(1)
+        return predicted(*of)
+
+    monkeypatch.setattr(rows, "BLOCK", 2)
+    monkeypatch.setattr(rows, "_predicted", cut)
+    monkeypatch.setattr(signals, "GRACE_S", 0.1)
+    expected = NothingFoundError if blocks else KeyboardInterrupt
+    with interruptible_command(), pytest.raises(expected, match="interrupted after 4 rows" if blocks else None):
+        predict_command(given, out, quiet=True)
+    assert len(out.read_text().splitlines()) == 5 if blocks else not out.exists()
 
 
 def test_rows_share_the_seconds_of_a_command() -> None:
