@@ -13,7 +13,8 @@ and a candidate that is said to be infeasible by any plan that breaks no rule. F
 - placements in the order of the nodes, stage by stage or replica by replica, that of the plan under examination in
   both orders, and random ones (3);
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
-  exchanged tensor groups or whole stages, and where it ends over further strategies on exchanged groups (4);
+  exchanged blocks, whole stages, nodes of blocks that take several, and devices where each has links of its own, and
+  where it ends over further strategies on exchanged placements (4);
 - where replicas divide the batch unevenly, placements of replicas on one type of device each, with micro-batches that
   let all end together, (6), and some near, (7).
 
@@ -38,7 +39,7 @@ from itertools import chain, combinations, islice, pairwise, permutations, produ
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import KIB
 from taut.solver.certificate.examined import TOLERANCE, Examined, order_for
 from taut.solver.certificate.reference.layers import layers_of
@@ -340,7 +341,7 @@ class _Sampler:
         sequences = [np.arange(own.size), own.ravel(), own.swapaxes(0, 1).ravel(), self._shuffled(choice.block)]
         if choice.pipelines_by_type:
             sequences = [by_type(self._case, s) for s in sequences]
-        groups = [blocks for s in sequences if self._whole(blocks := s.reshape(-1, choice.block), choice)]
+        groups = [s for s in sequences if self._whole(s[None], choice)[0]]
         shape = choice.pp, choice.blocks, choice.block
         by_stage = [each.reshape(shape) for each in groups]
         by_replica = [each.reshape(choice.blocks, choice.pp, choice.block).swapaxes(0, 1) for each in groups]
@@ -349,15 +350,16 @@ class _Sampler:
         most = max(WORKERS // own.size, 1)
         return np.array([*by_stage, *by_replica] if most >= 2 * len(groups) else [*by_stage[:1], *by_replica[:1]])
 
-    def _whole(self, blocks: Ints, choice: Choice) -> bool:
-        """Whether no block and no group of one lies on more nodes than it must."""
+    def _whole(self, sequences: Ints, choice: Choice) -> Flags:
+        """Of which orders of the devices (n, devices) no block and no group of one lies on more nodes than it must."""
         counts = {choice.block, choice.tp * choice.cp, choice.expert_group, choice.tp}
-        return all(self._spread(blocks.reshape(-1, count)) for count in counts)
+        return np.all([self._together(sequences, count) for count in counts], axis=0)
 
-    def _spread(self, groups: Ints) -> bool:
-        nodes = np.sort(self._node_of[groups], axis=-1)
-        spread = 1 + (nodes[:, 1:] != nodes[:, :-1]).sum(axis=-1).max(initial=0)
-        return bool(spread <= max(groups.shape[-1] // self._size, 1))
+    def _together(self, sequences: Ints, count: int) -> Flags:
+        """Of which orders of the devices each so many lie on no more nodes than they must."""
+        nodes = np.sort(self._node_of[sequences].reshape(len(sequences), -1, count), axis=-1)
+        spread = 1 + (nodes[..., 1:] != nodes[..., :-1]).sum(axis=-1).max(axis=-1)
+        return np.asarray(spread <= max(count // self._size, 1))
 
     def _shuffled(self, width: int) -> Ints:
         """All devices in a random order that keeps blocks whole."""
@@ -412,23 +414,29 @@ class _Sampler:
         return False
 
     def _exchanged(self, best: Best) -> tuple[Ints, bytes]:
-        """The placement with two blocks or stages exchanged, or all orders of few groups, and their name."""
-        groups = best.devices.reshape(-1, best.choice.block)
-        count, name = len(groups), b""
+        """The placement with two of its units or stages exchanged, or all orders of few units, and their name."""
+        flat, block, pp, name = best.devices.ravel(), best.choice.block, best.choice.pp, b""
+        by_device, few = self._case.cluster.measured_by_device, math.factorial(min(flat.size, 20)) <= MOST_ORDERS
+        # What lies in a block counts where it takes several nodes, or devices with links of their own.
+        unit = 1 if by_device and (few or self._rng.integers(2)) else min(block, self._size)
+        groups = flat.reshape(-1, unit if self._together(flat[None], unit)[0] else block)
+        count = len(groups)
         if math.factorial(min(count, 20)) <= MOST_ORDERS:
             orders = every_order(count)
             # All orders of the same groups are one set, whichever comes first.
             name = b"all" + groups[np.lexsort(groups.T)].tobytes()
         else:
-            most = max(WORKERS // best.devices.size, 1)
+            most = max(WORKERS // flat.size, 1)
             pairs = np.array([self._rng.choice(count, 2, replace=False) for _ in range(min(most, count**2))])
             orders = np.tile(np.arange(count), (len(pairs), 1))
             orders[np.arange(len(pairs))[:, None], pairs] = pairs[:, ::-1]
             # What a stage shares with the stages beside it no exchange of two blocks may keep.
-            stages = list(islice(combinations(range(best.choice.pp), 2), max(most - len(pairs), 0)))
-            orders = np.vstack([orders, *(_exchange(count, best.choice.pp, *pair) for pair in stages)])
-        moved = of_types(self._case, best.choice, groups[orders].reshape(-1, *best.devices.shape))
-        return moved, name
+            stages = list(islice(combinations(range(pp), 2), max(most - len(pairs), 0)))
+            orders = np.vstack([orders, *(_exchange(count, pp, *pair) for pair in stages)])
+        moved = groups[orders].reshape(-1, flat.size)
+        if by_device:
+            moved = moved[self._whole(moved, best.choice)]
+        return of_types(self._case, best.choice, moved.reshape(-1, *best.devices.shape)), name
 
     def _neighbours(self, best: Best) -> Iterator[tuple[Stages, Recompute]]:
         """Strategies with one boundary moved by a layer, its recompute kept or fitted, or one recompute changed."""

@@ -31,11 +31,13 @@ from taut.formulations.tables import block_traffic, memory, stage_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.terms import Ring, Term
 from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
-from taut.solver.certificate.examined import case_of, order_for
+from taut.solver.certificate.document import devices_of, parse_plan
+from taut.solver.certificate.examined import Examined, case_of, order_for
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import SPLIT, Case, Choice, of_parts
+from taut.solver.certificate.sampling import sample
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division import divide
@@ -335,6 +337,14 @@ class Instance:
         entries = document["certificate"]["candidates"]
         known = {key_of(each["strategy"]): each["lower_bound_s"] or 0.0 for each in entries}
         return any(known.get(name, 0.0) > least * (1 + SLACK) for name, least in self.truth.items())
+
+    def sampled(self, document: dict[str, Any], bounds: dict[str, float]) -> tuple[int, int]:
+        """How many bounds of candidates exceed the least seconds known, and how many of these samples alone refute."""
+        read = parse_plan(document, "a plan")
+        plan = Examined.of_section(self.case, read.strategy, devices_of(read, "a plan"))
+        known = {key_of(choice.as_dict()): choice for choice in candidates(self.case)}
+        above = [(known[name], each) for name, each in bounds.items() if each > self.truth[name] * (1 + SLACK)]
+        return len(above), len(sample(self.case, above, plan, read.certificate.problem_sha256).faults)
 
     def is_false(self, document: dict[str, Any]) -> bool:
         """Whether a certificate says what is not so."""

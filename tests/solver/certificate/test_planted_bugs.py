@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.planted_bugs import tally
+from tests.support.planted_bugs import planted, tally, written
 from tests.support.planted_kinds import ROWS, WITHOUT, count_bug, decides, known, planted_row, shown, table
 
 pytestmark = pytest.mark.proof
@@ -38,6 +38,7 @@ QUICK = {
     "rings of members doubled": 3,
     "a crossing more": 3,
     "hops of chunks between nodes tenfold": 3,
+    "hops of chunks between racks tenfold": 4,
     "rings of node sets doubled": 3,
     "a hop fewer between parts": 3,
     "a parameter of orders takes 2 % more": 4,
@@ -63,6 +64,18 @@ def test_a_planted_bug_of_copies_beside_expert_ranks_is_refused(bug: str) -> Non
     found = count_bug(bug, 8, "copies of experts")
     assert found.false > 0
     assert found.refused == found.false
+
+
+@pytest.mark.parametrize("kind", ["racks of chunks", "measured", "contexts", "sharded experts"])
+def test_samples_alone_refute_a_bound_barely_above_the_optimum(kind: str) -> None:
+    """Each bound a millionth above the optimum of its candidate is undercut by a sampled plan, whatever the links."""
+    for instance in known(kind, 6):
+        with planted():
+            document = written(instance.fresh, 40)
+            bounds = {name: (1 + 1e-6) * each for name, each in instance.truth.items() if each < float("inf")}
+            assert bounds or document is None
+            if document is not None:
+                assert instance.sampled(document, bounds) == (len(bounds), len(bounds))
 
 
 @pytest.mark.parametrize("bug", ROWS)
