@@ -168,6 +168,7 @@ def vtrain(
     work_limit: Annotated[
         int | None, typer.Option(help="Refinements of each search for a best plan; default: 60, table-3 40.", min=1)
     ] = None,
+    time_limit: WholeOption = None,
     jobs: Annotated[int | None, typer.Option(help="Processes that search; default: one a core.", min=1)] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of figure 10: .png, .pdf or .svg.")] = None,
     as_json: JsonFlag = False,
@@ -186,6 +187,7 @@ def vtrain(
             only=only,
             data=data,
             work_limit=work_limit,
+            time_limit=time_limit,
             jobs=jobs,
             progress=lambda done, total, row: say(f"{done} of {total} searches for the best plan"),
         )
@@ -199,17 +201,20 @@ def vtrain(
 @reproducer.command()
 def vschedules(
     only: Annotated[str | None, typer.Option(help="grid or frontier; both without it.")] = None,
+    time_limit: WholeOption = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of memory against bubble: .png, .pdf or .svg.")] = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Plan a 98.5B model at sequence 16384 on 40 GPUs under six schedules, beside the published grid search."""
+    from taut.commands.progress import live_lines
     from taut.papers.vschedules import reproduce_vschedules
 
     check_plot(plot)
     if plot is not None and only == "grid":
         raise FieldError("plot", str(plot), "there is no picture of the grid, expected --only frontier, or none")
-    found = reproduce_vschedules(only=only, told=None if quiet else lambda words: typer.echo(words, err=True))
+    with live_lines(quiet) as say:
+        found = reproduce_vschedules(only=only, time_limit=time_limit, told=say)
     if plot is not None:
         from taut.papers.vschedules import SIZE, plot_memory_frontier
 

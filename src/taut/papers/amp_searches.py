@@ -19,7 +19,7 @@ profile and its transfers in 32 bits (``taut.papers.amp``); latencies of links.
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -46,7 +46,14 @@ from taut.papers.compared import (
     times,
     with_bound,
 )
-from taut.solver.methods.baselines import amp_trials, configuration, dominoes, plain_candidates
+from taut.solver.methods.baselines import (
+    TRIALS,
+    amp_strategies,
+    amp_trials,
+    configuration,
+    dominoes,
+    plain_candidates,
+)
 from taut.solver.methods.named import method_of
 from taut.solver.result import Incumbent, Limits
 from taut.solver.signals import was_interrupted
@@ -254,13 +261,15 @@ def _row(name: str, limits: Limits, profile: Path | None) -> Row:
 
 
 def _five_best(problem: PlanningProblem, seed: int) -> tuple[Ranked, ...]:
-    """The quickest of AMP's trials, one for each configuration."""
-    plans = [plan for plan in amp_trials(problem, seed) if plan is not None]
+    """The quickest of AMP's trials and of its ten best without annealing, one for each configuration."""
+    ranked = sorted(amp_strategies(problem), key=lambda each: each.cost)[:TRIALS]
+    tried = chain(amp_trials(problem, seed), (priced(problem, each.strategy, each.devices) for each in ranked))
+    plans = [plan for plan in tried if plan is not None]
     first: dict[Any, Ranked] = {}
     for plan in sorted(plans, key=lambda plan: plan.seconds):
         chosen, layers = plan.strategy.candidate, tuple(end - begin for begin, end in plan.strategy.stages)
-        ranked = Ranked(micro_batch=chosen.micro_batch, tp=chosen.tp, pp=chosen.pp, layers=layers, seconds=plan.seconds)
-        first.setdefault(configuration(chosen), ranked)
+        found = Ranked(micro_batch=chosen.micro_batch, tp=chosen.tp, pp=chosen.pp, layers=layers, seconds=plan.seconds)
+        first.setdefault(configuration(chosen), found)
     return tuple(first.values())[:5]
 
 

@@ -185,6 +185,8 @@ class Table:
                 found[f"figure 6: of the theory, {devices}"] = _share(row.rule)
                 if devices == LARGEST:
                     found |= {f"figure 6: of {name} alone, {devices}": _share(each) for name, each in row.of_alone}
+                    shorter = None if row.even is None or row.rule is None else 1 - row.even / row.rule
+                    found[f"figure 8: shorter than with uniform stages, {devices}"] = percent(shorter, places=2)
                 continue
             part = PARTS[types]
             found[f"figure 7 {part}: HETHUB, {types}"] = _share(row.rule)

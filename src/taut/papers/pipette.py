@@ -142,16 +142,16 @@ class Table:
         }
         for row in self.rows:
             cluster = row.setting.cluster.removeprefix("pipette-")
+            where = f"{row.setting.nodes} nodes of {cluster}"
+            found[f"table II: days saved of 300,000 steps, {where}"] = _days(row.days_saved)
+            found[f"table II: annealing, {where}"] = f"{row.wall_s['pipette']:.2f} s"
             if row.setting.nodes < 16:
-                found[f"table II: over AMP, 8 nodes of {cluster}"] = row.speed_cell("amp", "pipette")
+                found[f"table II: over AMP, {where}"] = row.speed_cell("amp", "pipette")
                 continue
             for of, over in SPEED_UPS[row.setting.cluster]:
                 found[f"figure 6: {WORDS[of]}over {WORDS[over]}, {cluster}"] = row.speed_cell(over, of)
             if cluster == "mid-range":
                 found["figure 5 b: of AMP's ten best, out of memory"] = str(row.out_of_memory)
-            else:
-                found["table II: days saved of 300,000 steps, high-end"] = _days(row.days_saved)
-                found["table II: annealing, 16 nodes of high-end"] = f"{row.wall_s['pipette']:.2f} s"
         return found
 
     def __str__(self) -> str:

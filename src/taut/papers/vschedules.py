@@ -27,6 +27,7 @@ memory (author response), without p, m, f, b and w.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -44,10 +45,19 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.stages import Stages
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.papers.compared import posed, rows_so_far, rows_until_interrupted
+from taut.papers.compared import (
+    CUT_OFF,
+    SharedTime,
+    gap_cell,
+    is_cut_off,
+    legend,
+    posed,
+    rows_so_far,
+    rows_until_interrupted,
+)
 from taut.schedules.portfolio import build_kind
 from taut.solver.certificate.write import predicted
-from taut.solver.result import Incumbent, Limits, relative_gap
+from taut.solver.result import Incumbent, Limits
 from taut.solver.schedules.lower_bound import lower_bound
 from taut.solver.search.search import search
 from taut.words import percent, text_table
@@ -62,8 +72,8 @@ STAGES, RATIOS = (4, 8, 16, 32), ((6.0, 6.0, 6.0), (6.0, 8.0, 4.0), (6.0, 10.0, 
 """Pipelines, and f, b and w: equal, and with more and more of the work in attention, which has no weights."""
 STATED = 2 / 3, 1 / 3
 """Memory and bubble that the authors state."""
-WORK = 2_000_000
-"""Values of labels that a bound extends at most."""
+WORK = 20_000_000
+"""Values of labels that a bound extends at most: five times as many close one of 60 gaps more, in a third more time."""
 SIZE = (12.0, 4.2)
 """Inches of the picture."""
 MARKS = {"V-Min": "v", "V-Half": "s", "V-ZB": "^", ADAPTIVE: "o"}
@@ -72,7 +82,11 @@ COLOURS = dict(zip(STAGES, ("#9ecae1", "#6baed6", "#3182bd", "#08519c"), strict=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A schedule: seconds of its passes, its memory relative to 1F1B's, its bubble (1), and (1) of the bound."""
+    """
+    A schedule: seconds of its passes, its memory relative to 1F1B's, its bubble (1), and (1) of the bound.
+
+    ``is_cut_off``: whether the time limit ended the search for the schedule or for its bound.
+    """
 
     ratio: tuple[float, float, float]
     stages: int
@@ -80,6 +94,7 @@ class Point:
     memory: float
     bubble: float
     least: float
+    is_cut_off: bool = False
 
     @property
     def gap(self) -> float:
@@ -93,26 +108,43 @@ class Point:
         return ":".join(f"{seconds:g}" for seconds in self.ratio)
 
 
-def memory_frontier() -> tuple[Point, ...]:
+CHOICES = [*((name, kind, math.inf) for name, kind in KINDS.items()), *((ADAPTIVE, "blocks", x) for x in LIMITS)]
+"""Name, kind and memory limit of the schedules of each pipeline."""
+POINTS = tuple(product(RATIOS, STAGES, CHOICES))
+
+
+def memory_frontier(shared: SharedTime, told: Callable[[str], None] | None = None) -> tuple[Point, ...]:
     """Schedules of every ratio and every pipeline, those before a signal."""
-    kinds = [*((name, kind, math.inf) for name, kind in KINDS.items()), *((ADAPTIVE, "blocks", x) for x in LIMITS)]
-    return rows_so_far(product(RATIOS, STAGES, kinds), lambda of: _point(of[1], of[0], *of[2]))
+
+    def made(at: tuple[int, tuple[tuple[float, float, float], int, tuple[str, str, float]]]) -> Point:
+        ratio, stages, choice = at[1]
+        return _point(stages, ratio, *choice, shared.of_next(1).time_limit)
+
+    return rows_so_far(enumerate(POINTS, start=1), made, lambda at: f"schedule {at[0]} of {len(POINTS)}", told)
 
 
-def _point(stages: int, ratio: tuple[float, float, float], name: str, kind: str, limit: float) -> Point:
-    """A schedule of one kind on the V with m = 2 p, so that it has a steady phase."""
+def _point(
+    stages: int, ratio: tuple[float, float, float], name: str, kind: str, limit: float, seconds: float | None
+) -> Point:
+    """A schedule of one kind on the V with m = 2 p, so that it has a steady phase, searched for so many seconds."""
+    ends = time.monotonic() + (math.inf if seconds is None else seconds)
+
+    def stop() -> bool:
+        return time.monotonic() > ends
+
     count, (forward, backward, weight) = 2 * stages, ([seconds] for seconds in ratio)
     placed = Stages(
         stages=stages, micro_batches=count, memory_limit=[limit], forward=forward, backward=backward, weight=weight
     ).place("v", 2)
-    built = build_kind(placed, kind)
+    built = build_kind(placed, kind, stop)
     held = np.full_like(built.times.peak_memory, built.times.peak_memory.max())
     within = placed.problem if limit < math.inf else replace(placed.problem, memory_limit=held)
-    bound = lower_bound(within, incumbent=built.times.makespan, work_limit=WORK).lower_bound
+    bound = lower_bound(within, incumbent=built.times.makespan, work_limit=WORK, stop=stop).lower_bound
     both = (built.times.makespan, bound)
     bubble, least = (float((each - sum(ratio) * count) / (sum(ratio) * (stages - 1))) for each in both)
     memory = float(held.max() / placed.reference_memory)
-    return Point(ratio=ratio, stages=stages, name=name, memory=memory, bubble=bubble, least=least)
+    stopped = stop() and least < bubble
+    return Point(ratio=ratio, stages=stages, name=name, memory=memory, bubble=bubble, least=least, is_cut_off=stopped)
 
 
 def at_two_thirds(points: Sequence[Point]) -> Point | None:
@@ -126,7 +158,8 @@ def frontier_table(points: Sequence[Point]) -> str:
     lines: list[tuple[str, ...]] = [("F:B:W", "stages", "schedule", "memory", "bubble", "at least", "gap")]
     for each in points:
         shares = (f"{share:.4f}" for share in (each.memory, each.bubble, each.least))
-        lines.append((each.passes, f"{each.stages}", each.name, *shares, percent(each.gap, places=2)))
+        gap = percent(each.gap, places=2) + CUT_OFF * each.is_cut_off
+        lines.append((each.passes, f"{each.stages}", each.name, *shares, gap))
     return "\n".join(["memory and bubble relative to 1F1B's", text_table(lines)])
 
 
@@ -140,11 +173,16 @@ def plot_memory_frontier(points: Sequence[Point], axes: "Sequence[Axes]") -> Non
                 axis.plot(point.memory, point.bubble, MARKS[point.name], color=colour, ms=6)
                 axis.plot(point.memory, point.least, "_", color=colour, ms=12, mew=1.5)
                 axis.plot([point.memory] * 2, [point.least, point.bubble], ":", color=colour, lw=0.8)
+            stopped = [(point.memory, point.least) for point in own if point.is_cut_off]
+            if stopped:
+                axis.plot(*zip(*stopped, strict=True), "k*", ms=6)
         axis.plot(*STATED, "*", color="#d95f02", ms=11, label="stated by the authors")
         axis.set(title=f"F:B:W = {':'.join(f'{s:g}' for s in ratio)}", xlabel="memory, of 1F1B's")
     for name, mark in MARKS.items():
         axes[0].plot([], [], mark, color="#555555", label=name)
     axes[0].plot([], [], "_", color="#555555", ms=12, label="bound on every order")
+    if any(point.is_cut_off for point in points):
+        axes[0].plot([], [], "k*", ms=6, label="bound of a search that a limit ended")
     axes[0].set_ylabel("bubble, of 1F1B's")
     axes[0].set_ylim(bottom=0.0)
     axes[0].legend(fontsize=7, loc="upper right")
@@ -196,12 +234,17 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A method: what was published, ours with even and with free stages (None where nothing fits), and the bound."""
+    """
+    A method: what was published, ours with even and with free stages (None where nothing fits), and the bound.
+
+    ``is_cut_off``: whether a limit ended the search for free stages.
+    """
 
     method: Method
     even: Best | None
     free: Best | None
     mfu_at_most: float | None
+    is_cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +269,17 @@ class Table:
     def figures(self) -> dict[str, str]:
         """Ours by row of the paper (``taut.papers.published_rows``)."""
         found = {f"grid search: {row.method.name}": f"{row.even.mfu:.2%}" for row in self.rows if row.even}
+        even = {row.method.name: row.even.mfu for row in self.rows if row.even}
+        if {"V-Half", "1F1B-R"} <= set(even):
+            found["grid search: V-Half over 1F1B-R"] = f"{even['V-Half'] / even['1F1B-R']:.2f}x"
         lost = ", ".join(row.method.name for row in self.rows if row.even is None)
         if (within := at_two_thirds(self.points)) is not None:
-            longest = [
-                each.bubble for each in self.points if (each.ratio, each.stages) == (within.ratio, within.stages)
-            ]
-            found["rebuttal: bubble at 2/3 of the memory, of 1F1B's"] = f"{within.bubble:.4f}"
-            found["figures 9-10: memory against bubble"] = f"{max(longest):.4f} to {min(longest):.4f}"
+            longest = [each for each in self.points if (each.ratio, each.stages) == (within.ratio, within.stages)]
+            bubbles = [each.bubble for each in longest]
+            mark = CUT_OFF * within.is_cut_off
+            found["rebuttal: bubble at 2/3 of the memory, of 1F1B's"] = f"{within.bubble:.4f}{mark}"
+            found["figures 9-10: memory against bubble"] = f"{max(bubbles):.4f} to {min(bubbles):.4f}"
+            found |= {f"table 1: memory of {each.name}, of 1F1B's": f"{each.memory:.4f}" for each in longest}
         if not self.rows:
             return found
         return found | {"grid search: out of memory": lost}
@@ -249,8 +296,10 @@ class Table:
 
     def __str__(self) -> str:
         """One line for each method, then the orders, then the frontier."""
-        parts = [*self._grid(), "", frontier_table(self.points)] if self.points else self._grid()
-        return "\n".join(parts if self.rows else parts[-1:])
+        parts = ["\n".join(self._grid())] if self.rows else []
+        parts += [frontier_table(self.points)] if self.points else []
+        marked = [row.is_cut_off for row in self.rows] + [point.is_cut_off for point in self.points]
+        return "\n\n".join([*parts, *legend(marked)])
 
     def _grid(self) -> list[str]:
         """The grid search."""
@@ -267,8 +316,9 @@ class Table:
 def _cells(row: Row) -> tuple[str, ...]:
     published = "out of memory" if row.method.mfu is None else f"{row.method.mfu:.2%} {row.method.degrees}"
     if row.free is None or row.mfu_at_most is None:
-        return row.method.name, published, *_said(row.even), *_said(row.free), "", ""
-    gap = percent(relative_gap(row.mfu_at_most, row.free.mfu), places=2)
+        free = (f"none so far{CUT_OFF}", "") if row.is_cut_off else _said(None)
+        return row.method.name, published, *_said(row.even), *free, "", ""
+    gap = gap_cell(row.mfu_at_most, row.free.mfu, row.is_cut_off)
     return row.method.name, published, *_said(row.even), *_said(row.free), f"{row.mfu_at_most:.2%}", gap
 
 
@@ -281,13 +331,24 @@ def _said(best: Best | None) -> tuple[str, str]:
 PARTS = ("grid", "frontier")
 
 
-def reproduce_vschedules(gap: float = 0.0, only: str | None = None, told: Callable[[str], None] | None = None) -> Table:
-    """Price every method, or one of ``PARTS`` alone; the search for free stages stops at a gap that is good enough."""
+def reproduce_vschedules(
+    gap: float = 0.0,
+    only: str | None = None,
+    time_limit: float | None = None,
+    told: Callable[[str], None] | None = None,
+) -> Table:
+    """
+    Price every method, or one of ``PARTS`` alone, in searches that share ``time_limit`` seconds.
+
+    The search for free stages stops at a gap that is good enough.
+    """
     if only not in (None, *PARTS):
         raise FieldError("only", str(only), f"expected {one_of(str(only), PARTS)}")
-    methods, limits = () if only == "frontier" else METHODS, Limits(workers=1, gap=gap)
-    rows = rows_until_interrupted(methods, lambda method: _row(method, limits), told) if methods else ()
-    return Table(rows, () if only == "grid" else memory_frontier())
+    methods = () if only == "frontier" else METHODS
+    searches = len(methods) + (0 if only == "grid" else len(POINTS))
+    shared = SharedTime(limits=Limits(workers=1, gap=gap), within=time_limit, searches=searches)
+    rows = rows_until_interrupted(methods, lambda method: _row(method, shared.of_next(1)), told) if methods else ()
+    return Table(rows, () if only == "grid" else memory_frontier(shared, told))
 
 
 def _row(method: Method, limits: Limits) -> Row:
@@ -295,7 +356,8 @@ def _row(method: Method, limits: Limits) -> Row:
     result = search(problem, limits)
     free = None if result.incumbent is None else _best(problem, result.incumbent)
     most = None if free is None else free.mfu * free.step_time_s / result.lower_bound
-    return Row(method=method, even=_even(method, problem), free=free, mfu_at_most=most)
+    stopped = is_cut_off(result)
+    return Row(method=method, even=_even(method, problem), free=free, mfu_at_most=most, is_cut_off=stopped)
 
 
 def _problem(method: Method) -> PlanningProblem:

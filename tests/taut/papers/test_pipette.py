@@ -62,7 +62,7 @@ def test_figures_of_the_paper_are_computed(table: Table) -> None:
         if not key.startswith(of_pipette):
             found, known = figure(ours), figure(recorded[key].ours)
             assert found is not None and found == pytest.approx(known, rel=1e-3, abs=5e-3), key
-    assert "table II: days saved of 300,000 steps, high-end" in figures
+    assert "table II: days saved of 300,000 steps, 16 nodes of high-end" in figures
 
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

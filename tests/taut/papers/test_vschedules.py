@@ -1,6 +1,8 @@
 """Six schedules on a 98.5B model at sequence 16384 beside the published grid search."""
 
 import json
+import math
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
@@ -11,7 +13,16 @@ from taut.commands.app import app
 from taut.data.model import ModelSpec
 from taut.papers import vschedules
 from taut.papers.published_rows import PAPERS
-from taut.papers.vschedules import ADAPTIVE, MODEL, RATIOS, STAGES, Table, plot_memory_frontier, reproduce_vschedules
+from taut.papers.vschedules import (
+    ADAPTIVE,
+    MODEL,
+    RATIOS,
+    STAGES,
+    Table,
+    _point,
+    plot_memory_frontier,
+    reproduce_vschedules,
+)
 
 pytestmark = pytest.mark.proof
 
@@ -76,6 +87,23 @@ def test_the_picture_has_every_schedule_and_bound(table: Table) -> None:
     ]
 
 
+def test_what_a_time_limit_cut_off_is_marked(table: Table) -> None:
+    """A search without time has a larger gap, which stands in table and picture with a mark; so do the grid's rows."""
+    late = _point(8, RATIOS[0], "V-Min", "v-min", math.inf, 0.0)
+    known = next(point for point in table.points if (point.name, point.stages, point.ratio) == ("V-Min", 8, RATIOS[0]))
+    assert late.is_cut_off and late.gap > known.gap
+    rows = [replace(table.rows[0], is_cut_off=True), replace(table.rows[1], is_cut_off=True, free=None)]
+    words = str(Table(tuple(rows), (late, known)))
+    assert (
+        f"{100 * late.gap:.2f} %*" in words
+        and "none so far*" in words
+        and words.endswith("* a limit ended this search")
+    )
+    axes = Figure().subplots(1, 3)
+    plot_memory_frontier([late], axes)
+    assert [line.get_marker() for line in axes[0].lines].count("*") == 3
+
+
 def test_parts_are_asked_for_by_name() -> None:
     """A part that there is not is refused in one line, and so is a picture of the grid."""
     runner = CliRunner()
@@ -85,7 +113,7 @@ def test_parts_are_asked_for_by_name() -> None:
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table in words has published and own figures, and as JSON the orders."""
-    monkeypatch.setattr(vschedules, "reproduce_vschedules", lambda only, told: table)
+    monkeypatch.setattr(vschedules, "reproduce_vschedules", lambda only, time_limit, told: table)
     runner = CliRunner()
     words = runner.invoke(app, ["reproduce", "vschedules"]).stdout
     assert "57.85% dp=1 tp=8 pp=5" in words and "with even stages the same methods fit as published" in words

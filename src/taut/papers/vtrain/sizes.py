@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from taut.errors import ExtrapolationWarning
-from taut.papers.compared import plan_or_none, rows_so_far
+from taut.papers.compared import SharedTime, plan_or_none, rows_so_far
 from taut.papers.vtrain.plans import PADDED_VOCABULARY, PEAK_FLOPS, VTRAIN, Priced, priced
 from taut.papers.vtrain.space import GAP, REQUEST
 from taut.papers.vtrain.step import SEQ, Plan, Shape, step_seconds
@@ -76,15 +76,10 @@ class Best:
         """Relative distance of the plan from the bound."""
         return 1 - self.lower_bound_s / self.step_s
 
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the limit of work ended the search: its gap is not small enough."""
-        return self.gap > GAP
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A size: as published, days by vTrain's rules and by our calibration, and the best plan that fits."""
+    """A size: as published, days by vTrain's rules and by our calibration, and the best plan if one was found."""
 
     published: Published
     rules_s: float
@@ -101,6 +96,16 @@ class Row:
         """Billions of tokens, T = 20 N."""
         return TOKENS_A_PARAMETER * self.parameters
 
+    @property
+    def gap(self) -> float | None:
+        """Gap of the best plan."""
+        return None if self.best is None else self.best.gap
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether a limit ended the search for the best plan, whose gap is not small enough; the published one fits."""
+        return self.gap is None or self.gap > GAP
+
     def days(self, step_s: float) -> float:
         """Days of the training at some seconds a step."""
         return step_s * self.tokens * 1e9 / (GLOBAL_BATCH * SEQ) / 86_400
@@ -112,8 +117,10 @@ def chinchilla() -> tuple[float, float]:
     return ALPHA * root / 1e9, BETA * root / 1e9
 
 
-def table_three(scalar: float, *, work_limit: int = WORK, progress: Told | None = None) -> list[Row]:
-    """Rows of table III until a signal; the search of each best plan has a limit of work."""
+def table_three(
+    scalar: float, shared: SharedTime, *, work_limit: int = WORK, progress: Told | None = None
+) -> list[Row]:
+    """Rows of table III until a signal; the search of each best plan has limits of work and of time."""
     ours = priced(VTRAIN, [(row.shape, row.plan) for row in TABLE], GLOBAL_BATCH)
 
     def made(of: tuple[int, Published, Priced]) -> Row:
@@ -121,7 +128,7 @@ def table_three(scalar: float, *, work_limit: int = WORK, progress: Told | None 
             progress(of[0], len(TABLE), None)
         row, found = of[1:]
         by_rules = step_seconds(row.shape, row.plan, GLOBAL_BATCH, scalar)
-        return Row(row, by_rules, found, best_plan(row.shape, work_limit))
+        return Row(row, by_rules, found, best_plan(row.shape, work_limit, shared.of_next(1).time_limit))
 
     return list(rows_so_far(zip(count(), TABLE, ours), made))
 
@@ -132,8 +139,14 @@ def largest(rows: list[Row]) -> Row | None:
     return max(in_time, key=lambda row: row.parameters, default=None)
 
 
-def best_plan(shape: Shape, work_limit: int) -> Best | None:
-    """The best plan of a model on the budget's GPUs, None where nothing fits or was found."""
+def largest_is_cut_off(rows: list[Row]) -> bool:
+    """Whether a limit ended a search on which the largest model in time depends: its own, or one of a larger model."""
+    found = largest(rows)
+    return any(row.is_cut_off for row in rows if found is None or row.parameters >= found.parameters)
+
+
+def best_plan(shape: Shape, work_limit: int, time_limit: float | None = None) -> Best | None:
+    """The best plan of a model on the budget's GPUs, None where none was found."""
     model = {
         "name": f"gpt-{shape.hidden}x{shape.layers}",
         "layers": shape.layers,
@@ -144,7 +157,7 @@ def best_plan(shape: Shape, work_limit: int) -> Best | None:
         "tied_embedding": True,
     }
     asked = REQUEST | {"cluster": VTRAIN.cluster_of(GPUS), "calibration": VTRAIN.calibration, "model": model}
-    asked |= {"global_batch": GLOBAL_BATCH, "work_limit": work_limit, "time_limit": None, "gap": GAP}
+    asked |= {"global_batch": GLOBAL_BATCH, "work_limit": work_limit, "time_limit": time_limit, "gap": GAP}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)
         found = plan_or_none(**asked, workers=1)

@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from taut.papers.compared import rows_so_far
@@ -34,6 +35,8 @@ WORK = 60
 """Refinements of a search, some second of one core; at 12 gaps are still up to 20 per cent."""
 GAP = 0.01
 """A gap that ends a search: smaller than the calibration's own error by far."""
+TOO_LARGE = "none fits the memory"
+"""Of a number of GPUs for which that is proven."""
 REQUEST: dict[str, Any] = {
     "model": "mt-nlg-530b",
     "global_batch": GLOBAL_BATCH,
@@ -76,8 +79,8 @@ class Best:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the limit of work ended the search: its gap is not small enough."""
-        return self.gap is not None and self.gap > GAP
+        """Whether a limit ended the search: its gap is not small enough."""
+        return self.why_not != TOO_LARGE and (self.gap is None or self.gap > GAP)
 
 
 def points(scalar: float) -> list[Point]:
@@ -99,30 +102,37 @@ def front(found: Sequence[Point]) -> list[Point]:
     return chosen
 
 
-def best_plans(*, work_limit: int = WORK, jobs: int | None = None, progress: Told | None = None) -> list[Best]:
-    """The best plan for every number of GPUs, (2), until a signal, searched on processes of this machine."""
-    counts = sorted({gpus(plan) for plan in PLANS if gpus(plan) % NODE_SIZE == 0})
+COUNTS = sorted({gpus(plan) for plan in PLANS if gpus(plan) % NODE_SIZE == 0})
+"""Numbers of GPUs of (2)."""
+
+
+def best_plans(
+    *, work_limit: int = WORK, time_limit: float | None = None, jobs: int | None = None, progress: Told | None = None
+) -> list[Best]:
+    """The best plan for every number of GPUs, (2), until a signal, on processes; limits are of each search."""
     with local_executor(jobs or cores()) as pool:
         # The largest have the most candidates: begun first, none of them runs alone at the end.
-        futures = {count: pool.submit(best_plan, count, work_limit) for count in reversed(counts)}
+        futures = [pool.submit(best_plan, count, work_limit, time_limit) for count in reversed(COUNTS)]
 
         def made(count: int) -> Best:
             if progress is not None:
-                progress(count, len(counts), None)
-            return futures[counts[count]].result()
+                progress(count, len(COUNTS), None)
+            return futures[count].result()
 
-        return list(rows_so_far(range(len(counts)), made))
+        return sorted(rows_so_far(range(len(COUNTS)), made), key=lambda best: best.gpus)
 
 
-def best_plan(devices: int, work_limit: int) -> Best:
-    """The best plan of so many GPUs."""
+def best_plan(devices: int, work_limit: int, time_limit: float | None = None) -> Best:
+    """The best plan of so many GPUs, which is posed and searched within the limits."""
+    began = perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem = planning_problem(PlanRequest(**{**REQUEST, "cluster": BLOOM.cluster_of(devices)}))
-        result = search(problem, Limits(work_limit=work_limit, gap=GAP, workers=1))
+        limits = Limits(work_limit=work_limit, time_limit=time_limit, gap=GAP, workers=1)
+        result = search(problem, limits.shared(perf_counter() - began, 1))
     bound = result.lower_bound if math.isfinite(result.lower_bound) else None
     if result.incumbent is None:
         proven = result.status is Status.INFEASIBLE
-        return Best(devices, None, None, bound, "none fits the memory" if proven else "none found so far")
+        return Best(devices, None, None, bound, TOO_LARGE if proven else "none found so far")
     chosen = result.incumbent.strategy.candidate
     return Best(devices, (chosen.tp, chosen.dp, chosen.pp), result.incumbent.seconds, bound, "")

@@ -9,11 +9,13 @@ paper has 1,440 and 116 runs, and its own kernel traces.
 
 The picture is vTrain's design space of MT-NLG (figure 10 of arXiv 2312.12391), by our prices. Left, seconds of a step
 over GPUs: every plan that fits with ZeRO-1 (those that do not are hollow), the Pareto front of the plans, and below the
-grey line what is proven: no plan of the searched space is as fast on so many GPUs. Right, the utilisation of the same
-plans. MT-NLG's own plans, its measured runs and vTrain's findings are marked.
+grey line what is proven: no plan of the searched space is as fast on so many GPUs. Where a limit ended a search, a
+dotted line is its gap. Right, the utilisation of the same plans. MT-NLG's own plans, its measured runs and vTrain's
+findings are marked.
 """
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +23,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError
-from taut.papers.compared import CUT_OFF, legend
+from taut.papers.compared import CUT_OFF, SharedTime, legend
 from taut.papers.vtrain import plans, sizes, space
 from taut.papers.vtrain.plans import GLOBAL_BATCH, MT_NLG, PEAK_FLOPS, TABLE, gpus, step_flops
 from taut.papers.vtrain.space import TENSOR
 from taut.papers.vtrain.step import Plan, Shape, step_seconds
 from taut.plots.plan import SHADES
+from taut.processes import cores
+from taut.solver.result import Limits
 from taut.solver.signals import was_interrupted
 from taut.sweeping.sweep import Told
 from taut.words import percent, text_table
@@ -155,19 +159,25 @@ class Study:
     @property
     def figures(self) -> dict[str, str]:
         """Ours by row of the paper (``taut.papers.published_rows``)."""
-        plans_of = {
-            f"table I: {row.published.whose} {degrees(row.published.plan)}": f"{row.rules_s:.2f} s"
-            for row in self.table_one
-        }
+        plans_of = {}
+        for row in self.table_one:
+            name = f"{row.published.whose} {degrees(row.published.plan)}"
+            plans_of[f"table I: {name}"] = f"{row.rules_s:.2f} s"
+            if row.published.measured_s is not None:
+                plans_of[f"table I: {name}, measured"] = f"{row.ours.step_s:.2f} s"
         slow, fast = (plans.gpt3_days(share) for share in (0.3, 0.6))
         plans_of["figure 1: days of GPT-3 at 30 to 60 %"] = f"{slow:.1f} to {fast:.1f} days"
         if self.table_three:
-            first, most = self.table_three[0], sizes.largest(list(self.table_three))
-            plans_of["table III: by its rules, 145.61 billion"] = f"{first.days(first.rules_s):.1f} days"
-            plans_of["section V-C: naive N of Chinchilla"] = f"{sizes.chinchilla()[0]:.1f}"
+            most = sizes.largest(list(self.table_three))
+            for size in self.table_three:
+                name = f"table III: by its rules, {size.published.parameters} billion"
+                plans_of[name] = f"{size.days(size.rules_s):.1f} days"
+            parameters, tokens = sizes.chinchilla()
+            plans_of["section V-C: naive N of Chinchilla"] = f"{parameters:.1f} billion"
+            plans_of["section V-C: naive T of Chinchilla"] = f"{tokens:,.0f} billion"
             if most is not None:
-                marked = f"{most.parameters:.2f} billion" + (CUT_OFF if most.best and most.best.is_cut_off else "")
-                plans_of["table III: largest model in 30 days"] = marked
+                mark = CUT_OFF * sizes.largest_is_cut_off(list(self.table_three))
+                plans_of["table III: largest model in 30 days"] = f"{most.parameters:.2f} billion{mark}"
         if self.validation is not None:
             plans_of |= self.validation.figures
         if self.space is not None:
@@ -189,10 +199,15 @@ def reproduce_vtrain(
     only: str | None = None,
     data: Path | None = None,
     work_limit: int | None = None,
+    time_limit: float | None = None,
     jobs: int | None = None,
     progress: Told | None = None,
 ) -> Study:
-    """Price vTrain's studies, or ``only`` one; figure 9 needs the ``data`` of measured runs, ``jobs`` processes."""
+    """
+    Price vTrain's studies, or ``only`` one; figure 9 needs the ``data`` of measured runs, figure 10 has ``jobs``.
+
+    All searches share ``time_limit`` seconds; those of figure 10 as many at a time as there are processes.
+    """
     if only is not None and only not in PARTS:
         raise FieldError("only", only, f"expected {one_of(only, PARTS)}")
     if only == "figure-9" and data is None:
@@ -200,13 +215,16 @@ def reproduce_vtrain(
     scalar = plans.fitted(plans.TABLE)
     wanted = PARTS if only is None else (only,)
     one = plans.table_one(price) if "table-1" in wanted else []
-    work = work_limit or sizes.WORK
-    three = sizes.table_three(scalar, work_limit=work, progress=progress) if "table-3" in wanted else []
+    rounds, work = math.ceil(len(space.COUNTS) / (jobs or cores())), work_limit or sizes.WORK
+    searches = len(sizes.TABLE) * ("table-3" in wanted) + rounds * ("figure-10" in wanted)
+    shared = SharedTime(limits=Limits(), within=time_limit, searches=searches)
+    three = sizes.table_three(scalar, shared, work_limit=work, progress=progress) if "table-3" in wanted else []
     nine = validate(data, scalar) if data is not None and "figure-9" in wanted else None
     figure = None
     if "figure-10" in wanted and not (three and was_interrupted()):
         points, work = space.points(scalar), work_limit or space.WORK
-        best = space.best_plans(work_limit=work, jobs=jobs, progress=progress)
+        each = shared.of_next(rounds).time_limit
+        best = space.best_plans(work_limit=work, time_limit=each, jobs=jobs, progress=progress)
         figure = Space(points=tuple(points), front=tuple(space.front(points)), best=tuple(best))
     return Study(scalar, price, tuple(one), tuple(three), nine, figure)
 
@@ -274,24 +292,22 @@ def _three(rows: Sequence[sizes.Row]) -> str:
         line, best = row.published, row.best
         size = (str(line.hidden), str(line.layers), f"{row.parameters:.2f}", f"{row.tokens:,.0f}")
         days = (f"{line.days:.0f}", f"{row.days(row.rules_s):.1f}", f"{row.days(row.ours.step_s):.1f}")
-        found = ("-", "-", "-")
-        if best is not None:
-            found = (degrees(best.plan), f"{row.days(best.step_s):.1f}", _gap(best))
-        lines.append((*size, degrees(line.plan), *days, _memory(row.ours.zero1_gib, row.ours.zero1_fits), *found))
+        found = ("-", "-") if best is None else (degrees(best.plan), f"{row.days(best.step_s):.1f}")
+        memory = _memory(row.ours.zero1_gib, row.ours.zero1_fits)
+        lines.append((*size, degrees(line.plan), *days, memory, *found, _gap(row)))
     law = f"Chinchilla's law at the peak for {sizes.BUDGET_DAYS} days: N = {parameters:.1f}, T = {tokens:,.0f} billion"
     published = max(line.parameters for line in sizes.TABLE if line.days <= sizes.BUDGET_DAYS)
     ours = sizes.largest(list(rows))
     words = f"largest model in {sizes.BUDGET_DAYS} days: published {published:g} billion, "
-    words += (
-        "none by our prices" if ours is None else f"by our prices {ours.parameters:.2f} billion, gap {_gap(ours.best)}"
-    )
-    bests = [row.best for row in rows if row.best is not None]
-    return "\n".join([head, "", text_table(lines), "", law, words, *legend(best.is_cut_off for best in bests)])
+    mark = CUT_OFF * sizes.largest_is_cut_off(list(rows))
+    words += f"none by our prices{mark}" if ours is None else f"by our prices {ours.parameters:.2f} billion{mark}, gap "
+    words += "" if ours is None else _gap(ours)
+    return "\n".join([head, "", text_table(lines), "", law, words, *legend(row.is_cut_off for row in rows)])
 
 
-def _gap(best: sizes.Best | space.Best | None) -> str:
+def _gap(found: sizes.Row | space.Best) -> str:
     """The gap of a best plan, with a mark where a limit ended its search."""
-    return "-" if best is None else percent(best.gap, places=2) + (CUT_OFF if best.is_cut_off else "")
+    return percent(found.gap, places=2) + CUT_OFF * found.is_cut_off
 
 
 def _space(found: Space) -> str:
@@ -307,7 +323,8 @@ def _space(found: Space) -> str:
     for each in found.best:
         plan = "-" if each.plan is None else degrees(each.plan)
         figures = ["-" if value is None else f"{value:.2f} s" for value in (each.step_s, each.lower_bound_s)]
-        best.append((f"{each.gpus:,}", plan, *figures, _gap(each) if each.plan else each.why_not[:60]))
+        why_not = each.why_not + CUT_OFF * each.is_cut_off
+        best.append((f"{each.gpus:,}", plan, *figures, _gap(each) if each.plan else why_not))
     marks = legend(each.is_cut_off for each in found.best)
     return "\n".join([head, "", text_table(lines), "", text_table(best), *marks])
 
@@ -350,6 +367,9 @@ def _draw_proven(ax: "Axes", found: Space) -> None:
     stopped = [(each.gpus, each.lower_bound_s) for each in found.best if each.lower_bound_s and each.is_cut_off]
     if stopped:
         ax.plot(*zip(*stopped, strict=True), "k*", ms=8, label="bound of a search that a limit ended", zorder=4)
+        for each in found.best:
+            if each.is_cut_off and each.step_s and each.lower_bound_s:
+                ax.plot([each.gpus] * 2, [each.lower_bound_s, each.step_s], "k:", lw=0.8, zorder=4)
 
 
 def _mark(ax: "Axes", of: Any, found: Space) -> None:

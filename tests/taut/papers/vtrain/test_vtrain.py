@@ -1,7 +1,9 @@
 """vTrain's tables beside ours: its rules, the measured runs, its utilisation, the sizes, and the front."""
 
+import json
 import os
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -166,9 +168,9 @@ def test_the_front_of_the_design_space() -> None:
 def study() -> Study:
     """A small study with everything in it."""
     points = space.points(1.12)
-    best = (space.Best(504, (4, 6, 21), 198.0, 197.0, ""), space.Best(24, None, None, None, "nothing fits"))
+    best = (space.Best(504, (4, 6, 21), 198.0, 197.0, ""), space.Best(24, None, None, None, space.TOO_LARGE))
     figure = Space(points=tuple(points), front=tuple(space.front(points)), best=best)
-    three = sizes.Row(sizes.TABLE[0], 5.0, points[0].ours, sizes.Best((8, 15, 28), 5.7, 5.6))
+    three = sizes.Row(sizes.TABLE[0], 5.0, points[0].ours, sizes.Best((8, 15, 28), 5.7, 5.69))
     return Study(scalar=1.12, price=5.0, table_one=tuple(plans.table_one()), table_three=(three,), space=figure)
 
 
@@ -178,13 +180,40 @@ def test_the_words_and_the_picture() -> None:
 
     found = study()
     text, plain = str(found), found.as_dict()
-    assert "vTrain (8, 24, 15)" in text and "113.2 too much" in text and "nothing fits" in text
+    assert "vTrain (8, 24, 15)" in text and "113.2 too much" in text and space.TOO_LARGE in text
     assert "(8, 15, 28)" in text and "figure 10, MT-NLG 530B: 294 plans" in text
     assert plain["table_1"][0]["gpus"] == 2240 and len(plain["figure_10"]["points"]) == 294
     assert found.space is not None
     axes = Figure(figsize=SIZE).subplots(1, 2)
     plot_design_space(found.space, tuple(axes))
     assert [ax.get_xlabel() for ax in axes] == ["GPUs", "GPUs"]
+
+
+def test_what_a_limit_cut_off_is_marked() -> None:
+    """Without a limit nothing is; a gap, or no plan, is marked in both tables, and in the picture with its bound."""
+    from matplotlib.figure import Figure
+
+    whole = study()
+    assert "*" not in str(whole) and whole.space is not None
+    late = (space.Best(504, (4, 6, 21), 198.0, 180.0, ""), space.Best(280, None, None, 300.0, "none found so far"))
+    three = (whole.table_three[0], replace(whole.table_three[0], best=None))
+    found = replace(whole, table_three=three, space=replace(whole.space, best=late))
+    text = str(found)
+    assert "9.09 %*" in text and "none found so far*" in text and "-*" in text and text.count("* a limit") == 2
+    assert "none by our prices*" in text and found.space is not None
+    axes = Figure(figsize=SIZE).subplots(1, 2)
+    plot_design_space(found.space, tuple(axes))
+    stars = next(line for line in axes[0].lines if line.get_marker() == "*")
+    assert list(stars.get_ydata()) == [180.0, 300.0]
+
+
+@pytest.mark.proof
+def test_the_searches_share_a_time_limit(run: Run) -> None:
+    """With hardly any time every size of table III has a mark, and so has the largest model, whatever is found."""
+    outcome = run("reproduce", "vtrain", "--only", "table-3", "--time-limit", "0.5", "--json")
+    found = json.loads(outcome.out)
+    assert len(found["table_3"]) == len(sizes.TABLE)
+    assert "*" in next(row["ours"] for row in found["paper"] if row["what"] == "largest model in 30 days")
 
 
 def test_the_command(run: Run) -> None:
