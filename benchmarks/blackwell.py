@@ -27,7 +27,7 @@ from benchmarks.campaigns import megatron_bridge_blackwell
 from benchmarks.mlperf import BLACKWELL, mlperf
 from benchmarks.runs import Campaign
 from taut.data.arrays import Floats
-from taut.data.calibration import KEPT, TERMS, Calibration
+from taut.data.calibration import FP8_GATHERS, KEPT, LAYER_GRAPHS, STEP_GRAPH, TERMS, Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.device import Precision
 from taut.data.samples import ConfigurationRow
@@ -47,7 +47,17 @@ from taut.solver.calibration.latency import (
 
 LIKE, HALF_LIKE = "nemo-h100-fp8", "nemo-h100-bf16"
 DEVICES = ("b200", "b300", "gb200", "gb300")
+GATHERS: dict[str, tuple[str, ...]] = dict.fromkeys(("fp8", "mxfp8"), (FP8_GATHERS,))
+"""Formats whose recipes gather weights in fp8 (Megatron-Bridge's ``mixed_precision.py``)."""
 PRECISIONS: tuple[Precision, ...] = ("fp8", "mxfp8", "nvfp4")
+GRAPHS = {("nvfp4", "b200"): LAYER_GRAPHS, ("nvfp4", "gb200"): LAYER_GRAPHS}
+"""
+CUDA graphs of dense models in one stage where they are not of whole steps.
+
+Megatron-Bridge's recipes of August 2026 record whole steps of Llama 3 8B on all four devices in bf16, fp8 and mxfp8,
+and on GB300 in nvfp4 (``perf_recipes/llama``). MLPerf's runs of 8B in nvfp4 (v5.1) record whole steps on B300 and
+layers on the others. Recipes in fp8 and narrower formats with several stages record nothing, nor do Megatron-FSDP's.
+"""
 LINKS = ("tensor_parallel", "pipeline", "data_parallel", "gather")
 
 
@@ -126,7 +136,7 @@ def _calibration(
             "name": f"{campaign.stack}-{precision}-{gpu}",
             "stack": campaign.stack,
             "device": device.name,
-            "features": [*campaign.features],
+            "features": [*campaign.features, GRAPHS.get((precision, gpu), STEP_GRAPH), *GATHERS.get(precision, ())],
             "precision": precision,
             "cluster": default_cluster(device),
             "gather_slowdown": gather_slowdown_of(rows),
@@ -153,6 +163,7 @@ def in_half_precision(campaign: Campaign, found: list[Calibration], errors: Floa
             own.model_copy(
                 update={
                     "name": f"{campaign.stack}-bf16-{gpu}",
+                    "features": [one for one in own.features if one != FP8_GATHERS],
                     "precision": "bf16",
                     "coefficients": {**like.coefficients, **{term: links[term] for term in LINKS}},
                     "residuals": {str(q): outer_quantile(errors, q) for q in QUANTILES},

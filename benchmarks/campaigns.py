@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.mlperf import BLACKWELL, even_stages, mlperf
 from benchmarks.runs import SHAPES, Campaign, Line, accepted, lines_of
-from taut.data.calibration import BETWEEN_REPLICAS, COMPILED, OVERLAPPED
+from taut.data.calibration import BETWEEN_REPLICAS, COMPILED, FP8_GATHERS, OVERLAPPED
 from taut.data.units import GIB
 
 
@@ -92,7 +92,7 @@ def nvidia(path: Path, family: str, precisions: str) -> Campaign:
         kept,
         left_out,
         fp8_inputs=narrow,
-        features=(OVERLAPPED, BETWEEN_REPLICAS) if narrow else (),
+        features=(OVERLAPPED, BETWEEN_REPLICAS, *((FP8_GATHERS,) * (precisions == "fp8"))) if narrow else (),
     )
 
 

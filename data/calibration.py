@@ -114,6 +114,12 @@ WHOLE_STEPS = "whole-step-graphs"
 """The feature that one CUDA graph launches a whole step."""
 COMPILED = "torch-compile"
 """The feature that PyTorch compiles the model, which torchtitan leaves to its user."""
+STEP_GRAPH, LAYER_GRAPHS = "one-stage-graph", "one-stage-layer-graphs"
+"""The features that one CUDA graph launches a whole step of a dense model in one stage, or one each of its layers."""
+RECORDING = (STEP_GRAPH, LAYER_GRAPHS)
+"""Features whose price is not in coefficients: plans in one stage have rows of costs of their own for it."""
+FP8_GATHERS = "fp8-param-gather"
+"""The feature that the distributed optimizer gathers weights in fp8."""
 HYBRID_RUNS = "hybrid-ep"
 """The feature that runs exchanged tokens of experts by HybridEP."""
 FEATURES = (
@@ -127,8 +133,15 @@ FEATURES = (
     OVERLAPPED,
     BETWEEN_REPLICAS,
     COMPILED,
+    *RECORDING,
+    FP8_GATHERS,
 )
 """Features of a software stack that made its releases faster."""
+
+
+def records(chosen: Any, recompute: Collection[str]) -> bool:
+    """Whether runs of dense models record passes as CUDA graphs: one stage, whole weights, nothing recomputed whole."""
+    return bool(chosen.pp == 1 and chosen.zero < 2 and "full" not in recompute and not chosen.activation_offload)
 
 
 def features_of(stated: Iterable[str], chosen: Any, recompute: Collection[str]) -> list[str]:
@@ -136,7 +149,9 @@ def features_of(stated: Iterable[str], chosen: Any, recompute: Collection[str]) 
     absent = {
         OVERLAPPED: chosen.tp == 1 or not chosen.sequence_parallel,
         BETWEEN_REPLICAS: chosen.dp * chosen.cp == 1,
+        FP8_GATHERS: chosen.zero == 0,
         **dict.fromkeys((one for one in FEATURES if one.endswith("graphs")), "full" in recompute),
+        **dict.fromkeys(RECORDING, not records(chosen, recompute)),
     }
     return [one for one in stated if not absent.get(one)]
 

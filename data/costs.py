@@ -1,13 +1,15 @@
 r"""
 What a layer costs: a table of measured or derived seconds and bytes.
 
-A row is keyed by (device type, layer kind, tp, micro_batch, seq, recompute, cp, ep, etp) and holds, for one micro-batch
-on one device of a tensor group that has 1/cp of every sequence, without communication: forward, input-gradient and
-weight-gradient seconds, and the bytes of activations that stay for the backward pass, without and with sequence
-parallelism. With ep > 1 the device has 1/ep of a layer's experts, and 1/etp of the width of each; where ep is 1, etp is
-0 and all are split over tensor ranks. Under recompute ``selective`` or ``full`` the input-gradient seconds include the
-forward work that is done again. ``offload_bytes`` of the activations, and ``offload_bytes_sp`` with sequence
-parallelism, are those that offload of named modules moves to the host (``taut.data.analytic.offload_modules``).
+A row is keyed by (device type, layer kind, tp, micro_batch, seq, recompute, cp, ep, etp, recorded) and holds, for one
+micro-batch on one device of a tensor group that has 1/cp of every sequence, without communication: forward,
+input-gradient and weight-gradient seconds, and the bytes of activations that stay for the backward pass, without and
+with sequence parallelism. With ep > 1 the device has 1/ep of a layer's experts, and 1/etp of the width of each; where
+ep is 1, etp is 0 and all are split over tensor ranks. Passes of rows that are ``recorded`` are launched by CUDA graphs;
+plans that have such graphs take them where there are some. Under recompute ``selective`` or ``full`` the input-gradient
+seconds include the forward work that is done again. ``offload_bytes`` of the activations, and ``offload_bytes_sp`` with
+sequence parallelism, are those that offload of named modules moves to the host
+(``taut.data.analytic.offload_modules``).
 
 A missing micro-batch between two measured ones is interpolated linearly, with an ``ExtrapolationWarning``; any other
 missing key raises ``MissingProfileError``. Nothing is ever taken as zero.
@@ -81,6 +83,7 @@ class Key(NamedTuple):
     cp: int = 1
     ep: int = 1
     etp: int = 0
+    recorded: bool = False
 
     @property
     def of_any_batch(self) -> "Key":
@@ -123,6 +126,7 @@ class CostRow(GrownSpec):
     cp: Degree = 1
     ep: Annotated[Degree, LATER] = 1
     etp: Annotated[int, Field(ge=0, le=10_000_000), LATER] = 0
+    recorded: Annotated[bool, LATER] = False
     forward_s: NotNegative
     input_grad_s: NotNegative
     weight_grad_s: NotNegative
@@ -146,7 +150,7 @@ class CostRow(GrownSpec):
     def key(self) -> Key:
         """What the row was measured at."""
         where = self.tp, self.micro_batch, self.seq, self.recompute, self.cp
-        return Key(self.device, self.kind, *where, self.ep, self.etp)
+        return Key(self.device, self.kind, *where, self.ep, self.etp, self.recorded)
 
     @property
     def cost(self) -> LayerCost:
@@ -186,6 +190,16 @@ class CostTable(GrownSpec):
             found.setdefault(key.of_any_batch, []).append(key.micro_batch)
         return {other: sorted(batches) for other, batches in found.items()}
 
+    @cached_property
+    def records(self) -> bool:
+        """Whether some rows are of passes that CUDA graphs launch."""
+        return any(key.recorded for key in self.by_key)
+
+    def as_recorded(self, key: Key) -> Key:
+        """The key of the same passes launched by CUDA graphs, or the key itself where none has a price."""
+        recorded = key._replace(recorded=True)
+        return recorded if self.prices(recorded) else key
+
     def prices(self, key: Key) -> bool:
         """Whether the key is in the table or between two measured micro-batches, so that ``at`` has an answer."""
         batches = self.micro_batches.get(key.of_any_batch, [])
@@ -212,7 +226,7 @@ class CostTable(GrownSpec):
 
 def words_of(key: Key) -> str:
     """A key in words, for messages."""
-    usual = {"cp": 1, "ep": 1, "etp": 0}
+    usual = {"cp": 1, "ep": 1, "etp": 0, "recorded": False}
     return ", ".join(f"{field}={value}" for field, value in key._asdict().items() if usual.get(field) != value)
 
 

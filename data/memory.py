@@ -280,6 +280,13 @@ def parameter_bytes(precision: Precision, gradients: GradPrecision | None = None
     return each if gradients is None else each._replace(gradient=GRADIENT_BYTES[gradients])
 
 
+GRAPH_GIB = 3.0
+"""
+GiB that CUDA graphs of a step in one stage keep: Megatron-Bridge's performance guide has "a few gigabytes for static
+buffers", and over 10 with several stages.
+"""
+
+
 class MemoryModel(GrownSpec):
     """
     Coefficients of the terms of a device's memory (``taut.formulations.tables.memory``), analytic or fitted.
@@ -310,8 +317,9 @@ class MemoryModel(GrownSpec):
 
     Overhead and margin: ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device.
     ``group_overhead_gib`` is what communicators and their buffers add, once for several stages and once for several
-    replicas. ``coefficients`` multiply the other terms (default 1). The share ``margin`` of a device's memory and the
-    size ``margin_gib`` stay free, because predictions err.
+    replicas. ``graph_gib`` is what CUDA graphs of a step in one stage keep in buffers (``GRAPH_GIB`` where prices count
+    on them). ``coefficients`` multiply the other terms (default 1). The share ``margin`` of a device's memory and
+    the size ``margin_gib`` stay free, because predictions err.
 
     Defaults of configurations and cost tables: ``sequence_parallel`` says whether tensor ranks use sequence
     parallelism, ``fused_attention`` whether attention scores stay out of memory. ``selective_products``, ``fp8_inputs``
@@ -339,6 +347,7 @@ class MemoryModel(GrownSpec):
     passing_gradients: Annotated[bool, LATER] = False
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     group_overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
+    graph_gib: Annotated[float, Field(ge=0, le=MOST_GIB), LATER] = 0.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
     margin_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     coefficients: dict[str, Coefficient] = {}
@@ -452,6 +461,11 @@ class MemoryModel(GrownSpec):
         each = self.parameter_bytes
         beside = each.weight if self.half_gradients and each.gradient > each.weight else 0
         return each._replace(gradient=each.gradient + beside)
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes that CUDA graphs of a step in one stage keep."""
+        return round(self.graph_gib * GIB)
 
     @property
     def overhead_bytes(self) -> int:

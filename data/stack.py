@@ -80,7 +80,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from taut.data.calibration import Calibration
+from taut.data.calibration import RECORDING, Calibration
 from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
@@ -276,6 +276,7 @@ def borrowed(
             "mape": None,
             "samples": 0,
             "seen": None,
+            "features": [one for one in calibration.features if one not in RECORDING],
             "source": words,
         }
     )

@@ -370,7 +370,11 @@ class PlanningProblem:
 
     def _key(self, candidate: Candidate) -> Key:
         """What prices of ranges depend on: the links to hosts as well where activations move."""
-        return *candidate.layers_key, candidate.recompute_layers, *links_key(self.cluster, candidate)
+        return *self.layers_key(candidate), candidate.recompute_layers, *links_key(self.cluster, candidate)
+
+    def layers_key(self, candidate: Candidate) -> Key:
+        """What prices of layers depend on: also whether CUDA graphs launch them."""
+        return *candidate.layers_key, self.costs.records and candidate.recorded
 
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""

@@ -38,6 +38,7 @@ from typing import Annotated, Any, Self, get_type_hints
 import pydantic
 from pydantic import field_validator
 
+from taut.data.calibration import records
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
@@ -250,6 +251,11 @@ class Candidate(_Hashed):
         """What the prices of layers depend on: beside activations on hosts also what tensor ranks share."""
         away = self.activation_offload
         return self.block, self.micro_batch, self.empty_ends, away, bool(away) and self.sequence_parallel
+
+    @property
+    def recorded(self) -> bool:
+        """Whether CUDA graphs launch its passes where costs have rows of these."""
+        return records(self, (self.uniform_recompute,))
 
     @property
     def width(self) -> int:

@@ -172,6 +172,11 @@ class Ways(TypedDict, total=False):
     layer_factors: tuple[LayerFactor, ...]
 
 
+def recorded_by(rates: Rates, width: int) -> Rates:
+    """The rates where CUDA graphs launch the passes of as many tensor and context ranks, which wait for each other."""
+    return replace(rates, launch=0.0) if width == 1 else replace(rates, recorded=True)
+
+
 def rates_of(
     device: DeviceSpec,
     precision: Precision,

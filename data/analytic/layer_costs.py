@@ -5,7 +5,8 @@ Seconds of a pass are the terms of ``taut.data.analytic.layer_work`` times a cal
 calibration, memory traffic runs at the device's stated share of its bandwidth and everything else as the operator model
 has it. No pass is priced below what the fastest kernels ever measured would take
 (``taut.data.analytic.kernel_floors``), unless the device's own operators were. Embedding and head are priced likewise,
-and the optimizer moves 30 bytes per parameter.
+and the optimizer moves 30 bytes per parameter. Where a calibration's runs had CUDA graphs whose price is not in its
+coefficients (``RECORDING``), passes have further rows, as graphs launch them; none of layers recomputed whole.
 
 Layers with experts, latent attention or norms of queries and keys have the work and keep the bytes of
 ``taut.data.analytic.routed_layers``. The head keeps its logits in single precision, or as computed
@@ -44,7 +45,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.data.analytic.device_rates import ELEMENT_BYTES, KEPT_BLOCK, Operators, Rates, Remembered, rates_of
+from taut.data.analytic.device_rates import (
+    ELEMENT_BYTES,
+    KEPT_BLOCK,
+    Operators,
+    Rates,
+    Remembered,
+    rates_of,
+    recorded_by,
+)
 from taut.data.analytic.layer_work import (
     KINDS,
     LayerShape,
@@ -64,7 +73,7 @@ from taut.data.analytic.operator_times import OperatorModel
 from taut.data.analytic.recompute_modules import dropped, recomputed_terms
 from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks, Kept, routed_kept, routed_passes
 from taut.data.arrays import Floats
-from taut.data.calibration import Calibration, uncalibrated
+from taut.data.calibration import RECORDING, Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module, OffloadModule
 from taut.data.device import HALF, DeviceSpec, Precision
 from taut.data.layers.encoder import EncoderSpec
@@ -150,6 +159,7 @@ class _Priced(NamedTuple):
     device: DeviceSpec
     rates: Rates
     coefficients: Floats
+    recorded: bool = False
 
 
 def analytic_costs(
@@ -189,6 +199,8 @@ def analytic_costs(
     given |= {"fp8_inputs": fp8_inputs, "fused_loss": fused_loss}
     models = {device.name: (operators or {}).get(device.name) for device in devices}
     priced = [_priced(device, precision, models[device.name], given, calibration, dispatch) for device in devices]
+    if calibration is not None and set(RECORDING) & {*calibration.features}:
+        priced += [one._replace(recorded=True) for one in priced]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
     apart = sorted(set(expert_degrees) - {1})
     modules = tuple(recompute_modules), tuple(offload_modules)
@@ -293,7 +305,8 @@ def _rows(
     modules: tuple[Module, ...],
     away: tuple[OffloadModule, ...],
 ) -> Iterator[CostRow]:
-    element, rates, device = priced.rates.element, priced.rates, priced.device.name
+    element, device, recorded = priced.rates.element, priced.device.name, priced.recorded
+    rates = recorded_by(priced.rates, tp * cp) if recorded else priced.rates
     even = replace(rates, imbalance=1.0)
     for layer in model.kinds.values():
         if not layer.splits(tp) or layer.seq % cp:
@@ -306,10 +319,10 @@ def _rows(
             quickest = None
             if own.fastest is not None:
                 quickest = pass_terms(layer, shape, tp, replace(own.fastest, imbalance=own.imbalance), ranks, modules)
-            for recompute in RECOMPUTE:
+            for recompute in RECOMPUTE[:2] if recorded else RECOMPUTE:
                 kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules, exchanged=ranks.ep > 1)
                 moved = offloaded(layer, away, recompute, modules, tokens, own, ranks.share(tp))
-                key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
+                key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks, recorded)
                 floors = None if quickest is None else quickest.under(recompute)
                 yield _row(priced, key, terms.under(recompute), floors, kept, moved)
     first, last = model.blocks[0], model.blocks[-1]
@@ -318,17 +331,17 @@ def _rows(
         fast = rates.fastest
         copy = embedding_passes(tokens, first.hidden, rates)
         least = None if fast is None else embedding_passes(tokens, first.hidden, fast)
-        key = Key(device, EMBEDDING, tp, batch, first.seq, "none", cp)
+        key = Key(device, EMBEDDING, tp, batch, first.seq, "none", cp, recorded=recorded)
         yield _row(priced, key, copy, least, Kept(tokens * first.hidden, 0, 0))
         tokens, words = batch * last.seq // cp, model.padded_vocab(tp) // tp
         head = head_passes(tokens, last.hidden, words, rates)
         least = None if fast is None else head_passes(tokens, last.hidden, words, fast)
         held = Kept(2 * element * tokens * last.hidden, rates.logit_bytes * tokens * model.padded_vocab(tp), 0)
-        yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, least, held)
+        yield _row(priced, key._replace(kind=HEAD, seq=last.seq), head, least, held)
     if (encoder := model.encoder) and encoder.splits(tp):
         images = encoder_passes(encoder, tp, batch, even)
         least = None if rates.fastest is None else encoder_passes(encoder, tp, batch, rates.fastest)
-        key = Key(device, ENCODER, tp, batch, encoder.patches, "none", cp)
+        key = Key(device, ENCODER, tp, batch, encoder.patches, "none", cp, recorded=recorded)
         yield _row(priced, key, images, least, encoder_kept(encoder, tp, batch, element))
 
 

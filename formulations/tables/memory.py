@@ -19,8 +19,9 @@ gradient and optimizer state for each. Under ZeRO stage k or above :math:`d_k` d
     them take the place of the logits if they are more; they come when the loss's copies are gone
     (``taut.formulations.mechanisms.shards`` (3)). They have the coefficient of gradients.
 
-(4) bytes = sum over terms of coefficient times term, plus overhead. The overhead has a part for several stages, and a
-    part for several replicas or context ranks. ``taut.formulations.terms`` (3) sums the list of terms;
+(4) bytes = sum over terms of coefficient times term, plus overhead. The overhead has a part for several stages, a
+    part for several replicas or context ranks, and a part for CUDA graphs. ``taut.formulations.terms`` (3) sums the
+    list of terms;
 (5) a plan fits a device type if ceil(bytes / 1024) + margin <= capacity, in KiB.
 
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
@@ -331,7 +332,7 @@ def bytes_of_each(memory: MemoryModel, candidate: Candidate) -> Floats:
 def overhead(model: MemoryModel, candidate: Candidate) -> int:
     """Bytes that the framework holds on every device under a candidate, (4)."""
     groups = (candidate.pp > 1) + (candidate.dp_cp > 1)
-    return model.overhead_bytes + groups * model.group_bytes
+    return model.overhead_bytes + groups * model.group_bytes + model.graph_bytes * candidate.recorded
 
 
 def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:

@@ -207,9 +207,14 @@ class PricedLayers:
             return LayerCost(0.0, 0.0, 0.0, 0, 0), LayerCost(0.0, 0.0, 0.0, 0, 0)
         blocks = self.model.blocks
         key = Key(device, EMBEDDING, self.tp, self.micro_batch, blocks[0].seq, "none", self.cp)
+        key = self._as_launched(key)
         return self._with_images(self.costs.at(key), key), self._head(
             self.costs.at(key._replace(kind=HEAD, seq=blocks[-1].seq))
         )
+
+    def _as_launched(self, key: Key) -> Key:
+        """The key of passes that CUDA graphs launch, where the candidate has these and the table their price."""
+        return self.costs.as_recorded(key) if self.costs.records and self.candidate.recorded else key
 
     def _with_images(self, one: LayerCost, key: Key) -> LayerCost:
         """The embedding with the encoder of images before it."""
@@ -251,9 +256,10 @@ class PricedLayers:
         key = Key(device, layer.kind, self.tp, self.micro_batch, layer.seq, recompute, self.cp)
         if layer.experts and self.block.ep > 1:
             key = key._replace(ep=self.block.ep, etp=self.block.etp)
+        key = self._as_launched(key)
         if self.costs.prices(key):
             return self.costs.at(key)
-        plain = self.costs.at(key._replace(recompute="none"))
+        plain = self.costs.at(self._as_launched(key._replace(recompute="none")))
         if recompute != "full":
             return plain
         kept = self.output_bytes(layer)

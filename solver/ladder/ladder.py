@@ -55,7 +55,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.sharding import NO_GATHERS, GatherRates
-from taut.formulations.space import Candidate, LayersKey, OrderKey, beside_chunks
+from taut.formulations.space import Candidate, OrderKey, beside_chunks
 from taut.formulations.tables.memory import budgets
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.communication import Communication, communication, communication_of_order
@@ -151,9 +151,9 @@ class Ladder:
         self._gathers: tuple[tuple[Hashable, ...], GatherRates] | None = None
         # Ladders of one problem, one after the other, share what none of them may change.
         self._whole_devices: dict[tuple[Hashable, ...], float] = problem.kept("relaxations")
-        self._computations: dict[LayersKey, Computation] = problem.kept("computations")
+        self._computations: dict[Hashable, Computation] = problem.kept("computations")
         self._balances: dict[Candidate, float] = problem.kept("balances")
-        self._slowest: dict[tuple[LayersKey, int, bool], float] = problem.kept("slowest stages")
+        self._slowest: dict[Hashable, float] = problem.kept("slowest stages")
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = problem.kept("layers")
         self._needs: dict[Candidate, Need] = problem.kept("needs")
         self._lacking: dict[Candidate, int] = problem.kept("lacking")
@@ -257,9 +257,9 @@ class Ladder:
 
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""
-        rows: dict[LayersKey, list[int]] = {}
+        rows: dict[Hashable, list[int]] = {}
         for index, candidate in enumerate(candidates):
-            rows.setdefault(candidate.layers_key, []).append(index)
+            rows.setdefault(self.problem.layers_key(candidate), []).append(index)
         for row in sorted(rows.values(), key=lambda row: min(self.balance(candidates[index]) for index in row)):
             yield from sorted(row, key=lambda index: beside_chunks(candidates[index]))
 
@@ -275,7 +275,7 @@ class Ladder:
         return self._balances[candidate]
 
     def _balance(self, candidate: Candidate) -> float:
-        key = candidate.layers_key
+        key = self.problem.layers_key(candidate)
         if key not in self._computations:
             self._computations[key] = computation(self.problem, candidate)
         layers, stages = self._computations[key], (key, candidate.pp, candidate.pipelines_by_type)
@@ -315,7 +315,7 @@ class Ladder:
             self.problem.recompute_of(candidate),
             hides_exchange(self.problem.space, self.problem.model, candidate),
         )
-        key = *candidate.layers_key, recompute, in_part(candidate), hides
+        key = *self.problem.layers_key(candidate), recompute, in_part(candidate), hides
         if key not in self._layers:
             self._layers[key] = layer_seconds(self.problem, candidate)
         return self._layers[key]

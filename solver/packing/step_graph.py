@@ -60,7 +60,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.analytic.device_rates import Rates, rates_of
+from taut.data.analytic.device_rates import Rates, rates_of, recorded_by
 from taut.data.analytic.layer_costs import layer_shape, pass_terms
 from taut.data.analytic.layer_work import KINDS, attention_core
 from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks
@@ -498,6 +498,8 @@ def shares_of(
 ) -> list[tuple[float, dict[int, float]]]:
     """Shares of a layer's passes F, I, W that are launches, and attention cores by window, on a type of device."""
     rates, chosen = _rates(problem, name), _calibration(problem, name)
+    if at.recorded and problem.costs.records and recompute != "full":
+        rates = recorded_by(rates, at.tp * at.cp)
     weight, modules = np.array([chosen[kind] for kind in KINDS]), tuple(problem.space.recompute_modules)
     total, launched, cores = np.zeros(3), np.zeros(3), dict[int, Floats]()
     for part in layer.together:

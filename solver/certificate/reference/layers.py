@@ -48,6 +48,8 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     it runs, 8 numbers of h and 2 or 3 of f a patch, of which ranks share all but 4 h, for the most images of a
     micro-batch. Gradients as (10) are of f alone. Where ranks share it, outputs of the mean images are summed: two of
     every layer and one of every projector forward, as many backward and, recomputed, two of every layer more.
+(13) Passes of a candidate in one stage, with whole weights and gradients, without full recompute and activations on
+    hosts, are launched by CUDA graphs where the table has rows of such passes: these are its rows.
 """
 
 import math
@@ -109,7 +111,7 @@ class Layers:
 def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
-    degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel
+    degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel, choice.recorded
     key = "layers", *degrees, choice.cp_comm, choice.moved_share, choice.empty_ends, shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
@@ -154,10 +156,10 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         images = case.model.encoder
         for name, at in (("embedding", 0), ("head", -1)):
             where = tp, batch, blocks[at].seq, "none", choice.cp
-            edge = np.array([_measured(case, Key(device, name, *where)) for device in _devices(case)])
+            edge = np.array([_measured(case, Key(device, name, *where), choice) for device in _devices(case)])
             if images and name == "embedding":
                 where = tp, batch, images.patches, "none", choice.cp
-                edge = edge + [_measured(case, Key(device, "encoder", *where)) for device in _devices(case)]
+                edge = edge + [_measured(case, Key(device, "encoder", *where), choice) for device in _devices(case)]
             more = further * (name == "head")
             times = 1 + more * (1 + 2 * blocks[-1].hidden / (-(-case.model.vocab // 128) * 128))
             passes[..., at] += times * edge[:, :3].T[:, :, None]
@@ -442,17 +444,22 @@ def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: 
     split = (choice.ep, choice.etp) if layer.experts else ()
     key = Key(device, layer.kind, choice.tp, choice.micro_batch, layer.seq, recompute, choice.cp, *split)
     try:
-        return _measured(case, key)
+        return _measured(case, key, choice)
     except DataError:
-        plain = _measured(case, key._replace(recompute="none"))
+        plain = _measured(case, key._replace(recompute="none"), choice)
     if recompute != "full":
         return plain
     kept = number_bytes_of(case, choice, layer)
     return plain[0], plain[1] + plain[0], plain[2], kept, -(-kept // choice.tp), 0, 0
 
 
-def _measured(case: Case, key: Key) -> tuple[float, ...]:
-    """The row of a key, or what lies between the rows of its neighbouring micro-batches, (2)."""
+def _measured(case: Case, key: Key, choice: Choice) -> tuple[float, ...]:
+    """The row of a key, of graphs if any, (13), or what lies between the rows of neighbouring micro-batches, (2)."""
+    if choice.recorded and not key.recorded:
+        try:
+            return _measured(case, key._replace(recorded=True), choice)
+        except DataError:
+            pass
     if key in case.costs.by_key:
         return astuple(case.costs.by_key[key])
     batches = case.costs.micro_batches.get(key._replace(micro_batch=0), [])

@@ -225,6 +225,11 @@ class Choice(_Hashed):
         return values | ({"order": list(self.order)} if self.order else {})
 
     @property
+    def recorded(self) -> bool:
+        """Whether CUDA graphs launch its passes: one stage with whole weights and gradients, no full recompute."""
+        return self.pp == 1 and self.zero in (0, 1) and self.uniform_recompute != "full" and not self.moved_share
+
+    @property
     def moved_share(self) -> float:
         """Share s of the activations that are in the host's memory, (17)."""
         return self.activation_offload

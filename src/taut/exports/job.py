@@ -43,7 +43,7 @@ from functools import cached_property
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.data.calibration import features_of
+from taut.data.calibration import FP8_GATHERS, features_of
 from taut.data.cluster import ClusterSpec, NodeSpec
 from taut.data.layers.experts import DispatchSpec
 from taut.data.loss import LOSSES, LossKind, as_loss
@@ -235,7 +235,9 @@ class Job:
         """What the runs behind the prices had switched on, as far as the plan can have it."""
         section = self.plan.typed.inputs.get("calibration")
         stated = section.spec.get("features", []) if section else []
-        return features_of(stated, self.strategy, self.strategy.recompute)
+        found = features_of(stated, self.strategy, self.strategy.recompute)
+        # Megatron-LM keeps whole weights where the host updates them.
+        return [one for one in found if not (one == FP8_GATHERS and self.states_on_hosts)]
 
     @property
     def fused_loss(self) -> LossKind:

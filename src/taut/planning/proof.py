@@ -33,6 +33,7 @@ def memory_words(spec: dict[str, Any]) -> str:
         return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
     words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB"
     words += f" and {each:.3g} a group" if (each := spec.get("group_overhead_gib")) else ""
+    words += f", {each:.3g} of CUDA graphs of a single stage" if (each := spec.get("graph_gib")) else ""
     if not spec["samples"]:
         kept = f"{spec['margin']:.0%} of the capacity" if spec["margin"] else f"{spec['margin_gib']:.2f} GiB"
         return f"{words}, margin {kept}"

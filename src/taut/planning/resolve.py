@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.micro_batch_scaling import with_micro_batches
-from taut.data.calibration import Calibration
+from taut.data.calibration import FP8_GATHERS, RECORDING, Calibration
 from taut.data.catalog.builtin import catalog_operators, memory_model_of, with_pooled_margin
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
@@ -21,7 +21,7 @@ from taut.data.costs import CostTable, check_kinds
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD
 from taut.data.load import load_costs, load_memory_model, load_model, of_length
-from taut.data.memory import MemoryModel
+from taut.data.memory import GRAPH_GIB, MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import first_complaint
 from taut.data.stack import ANY_DIVISION, Stack
@@ -45,6 +45,7 @@ from taut.planning.stack import (
     space_of,
     stack_of,
     stated_loss,
+    with_graphs,
     with_loss,
     with_mixing,
     within_runs,
@@ -81,12 +82,12 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     if "muon" in (request.optimizer, getattr(_given_memory(request), "optimizer", None)):
         overlap = overlaps_beside_muon(request, stack)
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
-    calibration = calibration and with_mixing(calibration, model)
+    calibration = calibration and with_graphs(with_mixing(calibration, model), model, cluster)
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
     calibration = at_risk(request, calibration, model, cluster)
     _warn_of_launches(cluster, calibration)
-    memory = _memory_model(request, cluster, stack, calibration)
+    memory = _memory_model(request, cluster, stack, calibration, overlap=overlap)
     said = (request.fused_loss, stated_loss(_given_memory(request)), stack.fused_loss)
     calibration, memory = with_loss(calibration, memory, next((each for each in said if each is not None), None))
     refuse_idle_logits(_given_memory(request), calibration)
@@ -140,10 +141,14 @@ def _of_length(request: PlanRequest) -> ModelSpec:
 
 
 def _memory_model(
-    request: PlanRequest, cluster: ClusterSpec, stack: Stack, calibration: Calibration | None
+    request: PlanRequest, cluster: ClusterSpec, stack: Stack, calibration: Calibration | None, *, overlap: bool
 ) -> MemoryModel:
-    """The given memory model, or the one fitted for the stack or the calibration, or the analytic one."""
-    memory, precision = _given_memory(request), request.precision
+    """
+    The given memory model, or the one fitted for the stack or the calibration, or the analytic one.
+
+    Where runs gathered fp8, a coefficient of gradients that was fitted holds it; stated rates beside overlap do not.
+    """
+    memory, precision, had = _given_memory(request), request.precision, set(calibration.features if calibration else ())
     if memory is not None:
         refuse_unlike_kept(memory, calibration)
     if memory is None:
@@ -153,11 +158,17 @@ def _memory_model(
         if calibration is None and stack.fused_attention is not None:
             memory = memory.model_copy(update={"fused_attention": stack.fused_attention})
         memory = with_pooled_margin(with_whole_states(request, memory), cluster.devices.values())
+    gathers = memory.gathers_of_frameworks
+    silent = "param_gather" not in memory.model_fields_set
+    if overlap and silent and FP8_GATHERS in had and (precision or memory.precision) == "fp8":
+        gathers = "fp8"
+    graphs = max(memory.graph_gib, GRAPH_GIB) if had & {*RECORDING} else None
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,
         "optimizer": request.optimizer,
-        "param_gather": memory.gathers_of_frameworks if request.latency.gathers_in_passes else None,
+        "param_gather": gathers if request.latency.gathers_in_passes else None,
+        "graph_gib": graphs,
         **states_of_all(request),
     }
     stated = {name: value for name, value in asked.items() if value is not None}

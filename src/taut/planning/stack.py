@@ -8,7 +8,7 @@ whole space at stated efficiencies unless it names a stack.
 import warnings
 from collections.abc import Iterable
 
-from taut.data.calibration import KEPT, WHOLE_STEPS, Calibration
+from taut.data.calibration import KEPT, RECORDING, WHOLE_STEPS, Calibration
 from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module, Recompute
@@ -98,6 +98,22 @@ def with_mixing(calibration: Calibration, model: ModelSpec) -> Calibration:
     if seen is None or seen.mixing is not None or model.mixing <= {"attention"}:
         return calibration
     return calibration.model_copy(update={"seen": seen.model_copy(update={"mixing": ["attention"]})})
+
+
+def with_graphs(calibration: Calibration, model: ModelSpec, cluster: ClusterSpec) -> Calibration:
+    """
+    The calibration with the CUDA graphs of its runs where the model is like theirs, else without.
+
+    They had one kind of device, text, no experts and no layers that mix tokens otherwise than by attention.
+    """
+    unlike = model.has_experts or not model.mixing <= {"attention"} or model.encoder or len(cluster.devices) > 1
+    return without_graphs(calibration) if unlike else calibration
+
+
+def without_graphs(calibration: Calibration) -> Calibration:
+    """The calibration without CUDA graphs whose price is not in its coefficients."""
+    kept = [one for one in calibration.features if one not in RECORDING]
+    return calibration if kept == calibration.features else calibration.model_copy(update={"features": kept})
 
 
 def not_hidden_twice(calibration: Calibration) -> Calibration:

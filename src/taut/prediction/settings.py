@@ -33,7 +33,7 @@ from taut.data.cluster import NodeSpec
 from taut.data.costs import OFFLOAD_MODULES
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster, load_stack
-from taut.data.memory import MemoryModel, ParameterBytes
+from taut.data.memory import GRAPH_GIB, MemoryModel, ParameterBytes
 from taut.data.samples import APART, ConfigurationRow
 from taut.data.stack import ContextKind, Stack, borrowed, calibration_for
 from taut.data.suggest import one_of
@@ -49,6 +49,7 @@ from taut.planning.stack import (
     refuse_unlike_kept,
     stated_loss,
     with_loss,
+    without_graphs,
 )
 
 
@@ -193,10 +194,13 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     said = row.fused_loss, stated_loss(given.memory_model), stack.fused_loss if stack else None
     known, memory = with_loss(known, memory, next((each for each in said if each is not None), None))
     refuse_idle_logits(given.memory_model, known)
-    chosen = known or uncalibrated(device)
+    # Rows state by themselves whether they had graphs.
+    chosen = without_graphs(known or uncalibrated(device))
     if known is None:
         chosen = chosen.model_copy(update=memory.kept)
     recorded = recorded_with_waits(row)
+    if row.cuda_graphs and row.num_experts is None:
+        memory = memory.model_copy(update={"overhead_gib": memory.overhead_gib + GRAPH_GIB})
     if row.cuda_graphs and not recorded:
         chosen = chosen.model_copy(update={"launch_us": 0.0, "fused_experts": True})
     runs = stack or _framework_of_runs(row.stack)

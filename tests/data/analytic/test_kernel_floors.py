@@ -22,7 +22,7 @@ from taut.data.units import GIGABYTE, TERA
 from taut.errors import DataError
 
 H100 = "h100-80gb"
-STATED = ("fused_attention", "selective_products", "fp8_inputs", "fused_experts", "fused_loss")
+STATED = ("fused_attention", "selective_products", "fp8_inputs", "fused_experts", "fused_loss", "features")
 """What of a stack the work depends on."""
 
 

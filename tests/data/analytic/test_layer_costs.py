@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.calibration import uncalibrated
 from taut.data.catalog.builtin import catalog_operators
 from taut.data.catalog.devices import catalog_devices
 from taut.data.costs import CostTable, Key, LayerCost
@@ -234,3 +235,19 @@ def test_absurd_activations_saturate_beyond_every_device() -> None:
     huge = ModelSpec(name="huge", layers=1, hidden=10_000, heads=1, seq=10_000_000)
     found = analytic_costs(huge, [device()], precision="bf16", tensor_degrees=[1], micro_batches=[1000])
     assert found.rows[0].activation_bytes == found.rows[0].activation_bytes_sp == 2**50
+
+
+def test_graphs_take_launches_away_but_not_the_waits_of_ranks() -> None:
+    """One rank has no launches; several wait as an H100 by itself does not hide; nothing recomputed whole has rows."""
+    # 60.4672 us of work by the first test; with tp 2 half of the products and attention, and what they move:
+    # (work ** 1.5 + 10 ** 1.5) ** (2 / 3) less (work ** 4 + 10 ** 4) ** (1 / 4), beside the work.
+    graphs = uncalibrated(device()).model_copy(update={"features": ["one-stage-graph"]})
+    found, plain = table(calibration=graphs), table(calibration=uncalibrated(device()))
+    one = found.at(Key("d", "block", 1, B, S, "none", recorded=True))
+    assert one.forward == pytest.approx(60.4672e-6, rel=1e-6)
+    together = found.at(Key("d", "block", 2, B, S, "none")).forward
+    work = 1e-6 * (60.4672 - (39.3216 + 20.48) / 2 - 200 * (4 * H + 4 * H) / 2 * 2 / 1e6)
+    two = found.at(Key("d", "block", 2, B, S, "none", recorded=True)).forward
+    assert work < two < together
+    assert not found.prices(Key("d", "block", 1, B, S, "full", recorded=True))
+    assert [row for row in found.rows if not row.recorded] == plain.rows

@@ -10,7 +10,7 @@ import taut
 from taut.comparison.compare import compare, current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.experts import DispatchSpec
-from taut.data.load import load_calibration, load_model
+from taut.data.load import load_calibration, load_memory_model, load_model
 from taut.errors import DataError, FieldError
 from taut.exports.architecture import FEATURES, _attention
 from taut.exports.export import environment, launch_notes
@@ -318,6 +318,65 @@ def test_communication_of_tensor_ranks_beside_products_is_switched_on_where_pric
     again = launch_of_text(flags_text(megatron_flags(job))).values
     assert (again["tp"], again["sequence_parallel"]) == (tensor, tensor > 1)
     assert "--tp-comm-overlap" not in megatron_flags(planned(fix={"tp": 2, "etp": 1}))
+
+
+def one_stage(precision: str, **options: Any) -> Job:
+    """Llama 3 8B on eight B200 in one stage."""
+    fix = {"pp": 1, "tp": 1, "cp": 1, "micro_batch": 2, **options.pop("fix", {})}
+    return Job(taut.plan("llama3-8b", "dgx-b200", global_batch=64, precision=precision, fix=fix, **options))
+
+
+@pytest.mark.parametrize(
+    ("precision", "fix", "kind"),
+    [
+        ("bf16", {"zero": 1}, "full_iteration"),
+        ("fp8", {"zero": 1}, "full_iteration"),
+        ("nvfp4", {"zero": 1}, "transformer_engine"),
+        ("fp8", {"zero": 3}, None),
+        ("fp8", {"zero": 1, "recompute": "full"}, None),
+    ],
+)
+def test_graphs_of_dense_models_are_switched_on_where_prices_assume_them(
+    precision: str, fix: dict[str, Any], kind: str | None
+) -> None:
+    """In one stage with whole weights, by flag, setting and sentence; read back they are at the same price."""
+    job = one_stage(precision, fix=fix)
+    flags, settings, words = megatron_flags(job), bridge_settings(job), "\n".join(proof(job.plan.typed))
+    assert flags.get("--cuda-graph-impl") == settings.get("model.cuda_graph_impl") == kind
+    assert ("--te-rng-tracker" in flags) == (kind is not None) == ("-graph" in words)
+    assert "--moe-paged-stash" not in flags
+    assert ("--no-check-for-nan-in-loss-and-grad" in flags) == (kind == "full_iteration")
+    assert ("fp8-param-gather" in words) == (precision == "fp8")
+    values = launch_of_text(flags_text(flags)).values
+    del values["global_batch"]
+    options: dict[str, Any] = {"global_batch": 64, "precision": precision, "fix": {"pp": 1, "tp": 1, "cp": 1}}
+    found = taut.compare("llama3-8b", "dgx-b200", current=values, **options)
+    assert found.current.step_time_s == pytest.approx(job.plan.step_time_s)
+
+
+def test_graphs_cost_memory_and_save_launches() -> None:
+    """A plan that counts on them holds 3 GiB more, and takes less than launches of a borrowed calibration."""
+    fix = {"pp": 1, "tp": 1, "cp": 1, "micro_batch": 2, "zero": 1, "recompute": "none"}
+    known = load_calibration("megatron-bridge-fp8-b200")
+    asked: dict[str, Any] = {"global_batch": 64, "precision": "fp8", "fix": fix}
+    none = known.model_copy(update={"features": ["dp-comm-overlap"]})
+    graphs, plain = (taut.plan("llama3-8b", "dgx-b200", calibration=each, **asked) for each in (known, none))
+    assert graphs.predicted.memory_bytes[0] - plain.predicted.memory_bytes[0] == 3 * 2**30
+    assert 0.9 < graphs.step_time_s / plain.step_time_s < 1
+
+
+def test_gathers_in_fp8_are_priced_beside_overlap_alone() -> None:
+    """A fitted coefficient holds what runs gathered; stated rates, beside overlap, do not; mxfp8 gathers bf16."""
+
+    def format_of(precision: str, **options: Any) -> str:
+        return str(one_stage(precision, **options).plan.typed.inputs["memory_model"].spec["param_gather"])
+
+    assert format_of("fp8") == format_of("mxfp8", overlap_grad_reduce=True) == "weights"
+    assert format_of("fp8", overlap_grad_reduce=True) == "fp8"
+    given = load_memory_model("megatron-core").model_copy(
+        update={"precision": "fp8", "fp8_inputs": True, "param_gather": "weights"}
+    )
+    assert format_of("fp8", overlap_grad_reduce=True, memory_model=given) == "weights"
 
 
 @pytest.mark.parametrize(("pipeline", "zero"), [(1, 0), (1, 1), (4, 0)])

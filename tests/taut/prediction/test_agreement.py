@@ -60,6 +60,9 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
         "cp_comm": str(rng.choice(ways)) if cp > 1 and rng.random() < 0.6 else None,
         "grad_precision": [None, None, stack.grad_precision[0], "fp32"][int(rng.integers(4))],
     }
+    whole = pp == 1 and (row["zero"] < 2 or dp * cp == 1) and row["recompute"] != "full"
+    # What a plan on Blackwell assumes of its software, a row has to state.
+    row["cuda_graphs"] = (whole and row["gpu"] == "b200-180gb" and stack.name == "megatron-core") or None
     if sizes and stack.empty_ends and pp > 1:
         # The embedding or the head alone; layers move to a chunk beside.
         for end, next_to in ((0, 1), (-1, -2)):
