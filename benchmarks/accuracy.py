@@ -100,6 +100,7 @@ def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, di
     factors = bool(calibration.layer_factors)
     unseen = np.concatenate([cross_validate(runs, stated, seed=seed, factors=factors) for seed in SEEDS])
     halves = np.concatenate([cross_validate(runs, stated, folds=2, seed=seed, factors=factors) for seed in SEEDS])
+    plans = [cross_validate(runs, stated, seed=seed, factors=factors, plans=True) for seed in SEEDS]
     figures = {
         "campaign": campaign.name,
         "runs": len(campaign.rows),
@@ -108,6 +109,7 @@ def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, di
         "attention": "fused" if stack.fused_attention else "unfused",
         "MAPE 10-fold %": 100 * np.abs(unseen).mean(),
         "MAPE half-half %": 100 * np.abs(halves).mean(),
+        "MAPE other plans %": 100 * np.abs(np.concatenate(plans)).mean(),
         "median %": 100 * np.median(np.abs(unseen)),
         "largest error %": 100 * np.abs(unseen).max(),
         "in 80 % band %": 100 * band_coverage(runs, stated, factors=factors),
@@ -123,7 +125,7 @@ def band_coverage(runs: Samples, stated: Floats, *, factors: bool) -> float:
         order = np.random.default_rng(seed).permutation(len(runs.seconds))
         for unseen in (order[::2], order[1::2]):
             half = runs.take(np.setdiff1d(order, unseen))
-            errors, coefficients = cross_validate(half, stated), fit_coefficients(half, stated)
+            errors, coefficients = cross_validate(half, stated, plans=True), fit_coefficients(half, stated)
             above = factors_above(half, coefficients) if factors else None
             predicted, seconds = predicted_seconds(runs, coefficients, above)[unseen], runs.seconds[unseen]
             low, high = predicted / (1 + np.quantile(errors, HIGH)), predicted / (1 + np.quantile(errors, LOW))

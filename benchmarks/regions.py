@@ -150,7 +150,7 @@ def dense(campaign: Campaign) -> Study:
 
     def without(region: Flags) -> Unseen:
         kept, count = runs.take(np.flatnonzero(~region)), int(region.sum())
-        ends = -np.log1p(np.quantile(cross_validate(kept, stated), (HIGH, LOW)))
+        ends = -np.log1p(np.quantile(cross_validate(kept, stated, plans=True), (HIGH, LOW)))
         errors = np.log(runs.seconds / _predicted(runs, kept, stated, bool(shipped.layer_factors)))[region]
         return Unseen(errors, np.full(count, min(ends[0], 0.0)), np.full(count, max(ends[1], 0.0)))
 

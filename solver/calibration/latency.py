@@ -16,8 +16,9 @@ the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_
     own terms give less, until none does, of
     :math:`\sum_i r_i^2 w_i + \lambda^2 \bar w \sum_k (c_k / p_k - 1)^2`. It begins at the stated coefficients and
     with communication at its floors; the better end is kept.
-(3) Error on unseen runs: K-fold cross-validation (Stone 1974), each fold predicted by a fit on the others. Its
-    quantiles are the calibration's band; of two neighbouring errors the one farther out counts.
+(3) Error on unseen runs: K-fold cross-validation (Stone 1974), each fold predicted by a fit on the others. The band has
+    quantiles of the errors on unseen plans: runs that differ in devices and replicas alone say nearly the same, so that
+    they are in one fold. Of two neighbouring errors the one farther out counts.
 (4) Properties of the stack that the terms depend on, launch seconds and whether attention is fused: of the given
     combinations the first whose error of (3) is within 2 % of the least, or with few samples the first of all.
 (5) Floors :math:`f_k` of communication. No link is faster than stated by more than some per cent, so that a coefficient
@@ -136,7 +137,7 @@ class Samples(NamedTuple):
     Measured runs: their terms as a function of coefficients, and seconds (samples,).
 
     ``floors`` (terms,) are the least coefficients, (5); ``strength`` is lambda of (1); ``layers`` are the shapes of
-    the runs' layers, where factors of them may be found, (7).
+    the runs' layers, where factors of them may be found, (7); ``plans`` (samples,) are equal in runs of one plan, (3).
     """
 
     terms: TermsAt
@@ -144,12 +145,15 @@ class Samples(NamedTuple):
     floors: Floats = FLOORS
     strength: float = REGULARISATION
     layers: LayerShapes | None = None
+    plans: Ints | None = None
 
     def take(self, rows: Ints) -> "Samples":
         """Some of the samples."""
         layers = None if self.layers is None else self.layers.take(rows)
-        terms = self.terms
-        return self._replace(terms=lambda given: terms(given)[rows], seconds=self.seconds[rows], layers=layers)
+        terms, plans = self.terms, None if self.plans is None else self.plans[rows]
+        return self._replace(
+            terms=lambda given: terms(given)[rows], seconds=self.seconds[rows], layers=layers, plans=plans
+        )
 
 
 class Stack(NamedTuple):
@@ -227,14 +231,21 @@ def _least_squares(samples: Samples, relative: Floats, weights: Floats, scale: F
 
 
 def cross_validate(
-    samples: Samples, stated: Floats, *, folds: int = 10, seed: int = 0, factors: bool = False
+    samples: Samples, stated: Floats, *, folds: int = 10, seed: int = 0, factors: bool = False, plans: bool = False
 ) -> Floats:
-    """Prediction / measurement - 1 (samples,) of fits that have not seen the sample, (3); ``factors``: with (7)."""
+    """
+    Prediction / measurement - 1 (samples,) of fits that have not seen the sample, (3).
+
+    ``factors``: with (7); ``plans``: fits that have not seen its plan, if there are enough for a fit.
+    """
     seconds = samples.seconds
-    order, errors = np.random.default_rng(seed).permutation(len(seconds)), np.empty(len(seconds))
-    for fold in range(min(folds, len(seconds))):
-        unseen = order[fold :: min(folds, len(seconds))]
-        seen = samples.take(np.setdiff1d(order, unseen))
+    parts = np.arange(len(seconds))
+    if plans and samples.plans is not None and len(set(samples.plans.tolist())) >= FEWEST:
+        parts = np.unique(samples.plans, return_inverse=True)[1]
+    order, errors = np.random.default_rng(seed).permutation(parts.max() + 1), np.empty(len(seconds))
+    for fold in range(min(folds, len(order))):
+        unseen = np.flatnonzero(np.isin(parts, order[fold :: min(folds, len(order))]))
+        seen = samples.take(np.setdiff1d(np.arange(len(seconds)), unseen))
         coefficients = fit_coefficients(seen, stated)
         above = factors_above(seen, coefficients) if factors else None
         errors[unseen] = predicted_seconds(samples, coefficients, above)[unseen] / seconds[unseen] - 1
@@ -283,7 +294,7 @@ def fit_calibration(
     terms: Sequence[str] = TERMS,
     like: Calibration | None = None,
 ) -> Calibration:
-    """Calibration with the band of ten-fold cross-validation; ``about``: its fields, ``like``: another fit's (6)."""
+    """Calibration with the band of unseen plans, (3); ``about``: its fields, ``like``: another fit's (6)."""
     count = len(next(iter(samples.values())).seconds)
     if count < FEWEST:
         raise FormulationError(f"{count} samples, expected at least {FEWEST} for a fit with an error band")
@@ -292,7 +303,8 @@ def fit_calibration(
     stated = drawn_to(device, like, terms)
     unseen = {stack: cross_validate(runs, stated) for stack, runs in samples.items()}
     stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, count)
-    runs, errors, coefficients = samples[stack], unseen[stack], fit_coefficients(samples[stack], stated)
+    runs, coefficients = samples[stack], fit_coefficients(samples[stack], stated)
+    errors = cross_validate(runs, stated, plans=True)
     known = dict(zip(terms, coefficients.tolist(), strict=True))
     return Calibration.model_validate(
         {
@@ -300,7 +312,7 @@ def fit_calibration(
             "device": device.name,
             **stack._asdict(),
             "coefficients": {term: known[term] for term in terms if term not in _unseen(runs, coefficients, terms)},
-            "layer_factors": _factors(runs, stated, errors, coefficients),
+            "layer_factors": _factors(runs, stated, unseen[stack], coefficients),
             "residuals": {str(q): outer_quantile(errors, q) for q in QUANTILES},
             "samples": count,
             "mape": float(np.abs(errors).mean()),

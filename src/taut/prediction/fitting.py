@@ -36,6 +36,8 @@ from taut.solver.calibration.memory import fit_memory
 
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")
 """What a memory model remembers least and most of."""
+SCALED = ("n_gpus", "dp", "dp_shard", "global_batch", "measured_s", "measured_bytes")
+"""Columns in which runs of one plan with as many micro-batches may differ."""
 
 
 def fit_latency(path: str | Path, *, name: str, source: str = "", cluster: str = "") -> Calibration:
@@ -140,7 +142,9 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
         return found
 
     layers = _layer_shapes(sizes, of_layers)
-    return Samples(terms, seconds, floors, layers=layers)
+    keys = [(row.num_micro_batches, *(str(value) for name, value in row if name not in SCALED)) for row in rows]
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    return Samples(terms, seconds, floors, layers=layers, plans=np.array([places[key] for key in keys]))
 
 
 def _layer_shapes(sizes: Floats, terms: TermsAt) -> LayerShapes | None:

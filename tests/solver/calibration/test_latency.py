@@ -108,6 +108,21 @@ def test_cross_validation_sees_the_noise() -> None:
     assert 0.72 < ((low <= measured) & (measured <= high)).mean() < 0.88
 
 
+def test_a_band_is_that_of_unseen_plans() -> None:
+    """Runs of one plan share what the fit cannot know of it, and folds of runs have seen it in the others."""
+    terms, true, seconds = samples(5, 0.0, 20)
+    terms, plans = np.repeat(terms, 20, axis=0), np.repeat(np.arange(20), 20)
+    rng = np.random.default_rng(6)
+    seconds = terms @ true * np.exp(rng.normal(0, 0.1, 20))[plans] * np.exp(rng.normal(0, 0.01, 400))
+    runs = fixed(terms, seconds)._replace(plans=plans)
+    of_runs, of_plans = (np.abs(cross_validate(runs, STATED, plans=given)).mean() for given in (False, True))
+    assert of_plans > 1.2 * of_runs
+    assert fit_calibration({FAST: runs}, DEVICE, {"name": "c"}).mape == pytest.approx(of_plans)
+    # Fewer plans than a fit takes runs are not left out.
+    few = runs._replace(plans=plans % 3)
+    assert np.array_equal(cross_validate(few, STATED, plans=True), cross_validate(few, STATED))
+
+
 def test_a_fit_in_a_narrower_format_leans_on_the_stacks_own() -> None:
     """A term that the samples lack keeps the coefficient of the stack's other fit, whose launches are taken too."""
     terms, _, seconds = samples(10, 0.01)
