@@ -36,7 +36,7 @@ from benchmarks.campaigns import megatron_bridge, megatron_bridge_blackwell, meg
 from benchmarks.expert_rows import expert_runs
 from benchmarks.mlperf import BLACKWELL, mlperf
 from benchmarks.published_steps import sweeps
-from taut.data.calibration import FP8_GATHERS, RECORDING
+from taut.data.calibration import RECORDING
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
 from taut.data.samples import ConfigurationRow
@@ -170,7 +170,8 @@ def promised(job: Job, best: float, time_limit: float) -> dict[str, Any]:
             "calibration": "-",
             "s": "",
         }
-    seconds, features = plan.step_time_s, plan.document["inputs"].get("calibration", {}).get("features", ())
+    seconds, priced = plan.step_time_s, plan.typed.inputs.get("calibration")
+    features = priced.spec.get("features", ()) if priced else ()
     line["as planned"] = speed_of(job, {"stack": job.stack, **assumed(row, features)})
     speed = row.global_batch * row.seq / row.n_gpus / seconds
     strategy = plan.strategy
@@ -197,11 +198,11 @@ def assumed(row: ConfigurationRow, features: Sequence[str]) -> dict[str, Any]:
     """
     What a plan with a layout has of the features that a row states.
 
-    Graphs and gathers are its calibration's, as far as a plan may have them, and it hides no exchange.
+    Graphs are its calibration's, as far as a plan may have them; what runs beside computation is the stack's default.
     """
     graphs = row.pp == 1 and row.zero < 2 and row.recompute != "full" and not {*RECORDING}.isdisjoint(features)
-    gathers = FP8_GATHERS in features and row.precision == "fp8" and row.zero == 1 and bool(row.overlap_grad_reduce)
-    return {"cuda_graphs": graphs, "fp8_param_gather": gathers, "overlap_moe_expert_parallel_comm": None}
+    beside = dict.fromkeys(("overlap_grad_reduce", "overlap_moe_expert_parallel_comm"))
+    return {"cuda_graphs": graphs, "fp8_param_gather": False, **beside}
 
 
 def reason(line: dict[str, Any], *, has_experts: bool) -> str:

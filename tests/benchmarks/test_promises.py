@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks import promises
-from benchmarks.promises import Job, cluster_of, degrees, factors, fastest, jobs, reason, speed_of
+from benchmarks.promises import Job, assumed, cluster_of, degrees, factors, fastest, jobs, reason, speed_of
 from taut.data.samples import ConfigurationRow
 
 SHAPE = {"hidden": 1024, "layers": 8, "heads": 8, "n_gpus": 16, "dp": 16, "global_batch": 64}
@@ -83,3 +83,18 @@ def test_a_ratio_out_of_its_range_has_a_reason(as_run: str, as_planned: str, rat
 def test_dense_models_are_held_to_a_narrower_range() -> None:
     """A ratio of 1.14 is out of it."""
     assert reason({"as run": "1.00", "as planned": "1.00", "ratio": "1.14"}, has_experts=False) == "search"
+
+
+def test_a_planned_layout_has_what_plans_assume() -> None:
+    """Graphs of the calibration in one stage with whole weights, no full recompute, and no overlap of its own."""
+    row = job("1", overlap_grad_reduce=True, fp8_param_gather=True, precision="fp8", zero=1).row
+    found = assumed(row, ["dp-comm-overlap", "one-stage-graph"])
+    assert found == {
+        "cuda_graphs": True,
+        "fp8_param_gather": False,
+        "overlap_grad_reduce": None,
+        "overlap_moe_expert_parallel_comm": None,
+    }
+    others = (job("1", zero=3), job("1", recompute="full"), job("1", pp=2, dp=8))
+    assert not any(assumed(each.row, ["one-stage-graph"])["cuda_graphs"] for each in others)
+    assert not assumed(row, ["whole-step-graphs"])["cuda_graphs"]
