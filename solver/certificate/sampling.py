@@ -353,7 +353,7 @@ class _Sampler:
     def _whole(self, sequences: Ints, choice: Choice) -> Flags:
         """Of which orders of the devices (n, devices) no block and no group of one lies on more nodes than it must."""
         counts = {choice.block, choice.tp * choice.cp, choice.expert_group, choice.tp}
-        return np.all([self._together(sequences, count) for count in counts], axis=0)
+        return np.asarray(np.all([self._together(sequences, count) for count in counts], axis=0))
 
     def _together(self, sequences: Ints, count: int) -> Flags:
         """Of which orders of the devices each so many lie on no more nodes than they must."""

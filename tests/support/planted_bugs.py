@@ -31,7 +31,7 @@ from taut.formulations.tables import block_traffic, memory, stage_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.terms import Ring, Term
 from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
-from taut.solver.certificate.document import devices_of, parse_plan
+from taut.solver.certificate.document import PlanDocument, devices_of
 from taut.solver.certificate.examined import Examined, case_of, order_for
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
@@ -340,7 +340,7 @@ class Instance:
 
     def sampled(self, document: dict[str, Any], bounds: dict[str, float]) -> tuple[int, int]:
         """How many bounds of candidates exceed the least seconds known, and how many of these samples alone refute."""
-        read = parse_plan(document, "a plan")
+        read = PlanDocument.model_validate(document)
         plan = Examined.of_section(self.case, read.strategy, devices_of(read, "a plan"))
         known = {key_of(choice.as_dict()): choice for choice in candidates(self.case)}
         above = [(known[name], each) for name, each in bounds.items() if each > self.truth[name] * (1 + SLACK)]

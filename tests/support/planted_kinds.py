@@ -40,7 +40,8 @@ from taut.solver.bounds import (
 from taut.solver.bounds.ring_members import MemberBound
 from taut.solver.ladder import chunk_racks, ladder
 from taut.solver.layer_division.divide import solve_partition
-from taut.solver.order_priced import capacity, chunk_memory, layer_bounds
+from taut.solver.order_priced import bound as order_bounds
+from taut.solver.order_priced import capacity, chunk_memory, critical_paths, layer_bounds
 from taut.solver.placement.exact import joint, node_sets, node_slots
 from taut.solver.placement.path_cover import bound as cover
 from taut.solver.placement.path_cover import racks as cover_racks
@@ -81,15 +82,10 @@ Problems = Iterator[PlanningProblem]
 
 
 def _first(
-    make: Callable[[int], PlanningProblem | None],
-    *,
-    candidates: int = 60,
-    layers: int = 6,
-    devices: int = 4,
-    seeds: Sequence[int] = (),
+    make: Callable[[int], PlanningProblem | None], *, candidates: int = 60, layers: int = 6, devices: int = 4
 ) -> Problems:
     """Problems of a generator by seed, with few devices, candidates and layers."""
-    for given in map(make, seeds or count()):
+    for given in map(make, count()):
         small = given is not None and given.cluster.num_devices <= devices and len(given.model.blocks) <= layers
         if given is not None and small and 0 < len(given.candidates) <= candidates:
             yield given
@@ -205,14 +201,20 @@ def _pairs(seed: int) -> PlanningProblem | None:
     return _within(given, fixed={"pp": 2, "dp": 2, "vpp": 1, "schedule": "1f1b"}, recompute=["none"])
 
 
-ORDERS = (2, 4, 5, 17, 50, 76, 78, 121, 124, 134, 217, 220, 262, 286, 293, 313, 322, 333)
-"""Random problems, some of whose zero-bubble candidates wait for the path before a device."""
-
-
-def _orders(place: int) -> PlanningProblem | None:
-    """Two stages in an order without a closed form, with several kinds of recompute."""
-    fixed = {"pp": 2, "tp": 1}
-    return _within(random_problem(ORDERS[place]), schedules=["zb-h1"], max_cp=1, zero=[0], fixed=fixed)
+def _orders(seed: int) -> PlanningProblem:
+    """Two to four stages in an order without a closed form, of a few layers each, with two kinds of recompute."""
+    rng = np.random.default_rng((seed, 71))
+    pp = 2 + seed % 3
+    spec = model(pp + int(rng.integers(1, 3)))
+    table = costs(spec, seconds=dict.fromkeys(spec.kinds, float(np.exp(rng.uniform(-9, -6)))))
+    links = cluster(pp, 1, nic_gbps=float(rng.choice([0.5, 2.0, 8.0])), latency_us=20.0 * (seed % 2))
+    fixed = {"pp": pp, "tp": 1, "zero": 0, "micro_batch": 1, "schedule": "zb-h1"}
+    batch, kinds = pp * int(rng.integers(1, 4)), ["none", "selective"]
+    latency: LatencyName = "step" if seed % 2 else "pipette"
+    return problem(
+        links, spec, table=table, latency_model=latency, global_batch=batch, fixed=fixed, recompute=kinds, max_tp=1,
+        schedules=["zb-h1"],
+    )  # fmt: skip
 
 
 def _scarce(seed: int) -> PlanningProblem | None:
@@ -302,6 +304,16 @@ def _without(*names: str) -> Patch:
     return patch
 
 
+def _without_weights(patch: pytest.MonkeyPatch) -> None:
+    """Of the bounds under an order the layers that devices take within a time, and no weighted paths."""
+
+    def none(divisions: Sequence[Any]) -> order_bounds.OrderBound:
+        return order_bounds.OrderBound(seconds=-np.inf, witness={}, divisions=tuple(divisions))
+
+    patch.setattr(order_bounds, "_by_options", lambda _, divisions: none(divisions))
+    patch.setattr(order_bounds, "_by_prices", lambda _, divisions, limit: none(divisions))
+
+
 EXACT = ("EVERY_PLACEMENT", "NODE_SLOTS", "PLACEMENT", "NODE_SETS")
 """Bounds over all placements, which decide on few devices."""
 
@@ -357,7 +369,7 @@ KINDS: dict[str, Callable[[], Iterator[Instance | PlanningProblem]]] = {
     "expert ranks": lambda: _first(_experts),
     "two classes": lambda: _first(_two_classes, layers=5),
     "pairs of classes": lambda: _first(_pairs, layers=5),
-    "orders": lambda: _first(_orders, devices=6, candidates=12, seeds=range(len(ORDERS))),
+    "orders": lambda: map(_orders, count()),
     "scarce orders": lambda: _first(_scarce, candidates=12),
     "filled nodes": lambda: _first(_filled_nodes, layers=5),
     "alike nodes": lambda: _first(_alike_nodes, layers=5),
@@ -391,6 +403,7 @@ BESIDE: dict[str, Patch] = {
     "ring members": _without(*EXACT, "COVER"),
     "racks": _without(*EXACT, "COVER"),
     "nodes of experts": _without(*EXACT, "COVER"),
+    "orders": _without_weights,
     "two stages": _without("NODE_SETS"),
     "covers": _without(*EXACT),
 }
@@ -653,6 +666,21 @@ FURTHER: dict[str, Row] = {
         _changed(gradient_reductions, "least_reduction", lambda found, *_: found._replace(slope=1.5 * found.slope)),
     ),
     "path before a device doubled": ("order", "orders", _scaled(capacity, "_before", 2.0)),
+    "a pass more before a device": (
+        "order",
+        "orders",
+        lambda patch: wherever(
+            patch,
+            capacity,
+            "_before",
+            lambda old: lambda devices, device, path: old(devices, device, path._replace(passes=path.passes + 1)),
+        ),
+    ),
+    "ten hops more to a device": (
+        "order",
+        "orders",
+        _changed(critical_paths, "device_path", lambda found, *_: found._replace(transfers=found.transfers + 10)),
+    ),
     "busiest device +20 %": ("relaxation", "chunks", _scaled(relaxation, "_busiest", 1.2)),
     "hops of chunks between racks tenfold": (
         "racks of chunks",
