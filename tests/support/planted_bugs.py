@@ -58,13 +58,15 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def wherever(patch: pytest.MonkeyPatch, home: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    """Replace a function in its module and wherever it was imported by name."""
+    """Replace a function in its module, wherever it was imported by name, and in tables of modules."""
     old = getattr(home, name)
     new = wrap(old)
     for module in [each for key, each in sys.modules.items() if key.startswith("taut.")]:
         for attribute, value in list(vars(module).items()):
             if value is old:
                 patch.setattr(module, attribute, new)
+            for key in [key for key, each in value.items() if each is old] if isinstance(value, dict) else ():
+                patch.setitem(value, key, new)
 
 
 def _scaled(home: Any, name: str, factor: float) -> Patch:
@@ -273,7 +275,8 @@ class Tally:
 
     ``written``: certificates; ``changed``: instances that come out another way with the bug, among them those on which
     the search fails; ``false``, ``refused``: false certificates, and those of them that the check refused; ``beyond``,
-    ``stopped``: the same of certificates that are true as a whole, in which the bound of another candidate is false.
+    ``stopped``: the same of certificates that are true as a whole, in which the bound of another candidate is false;
+    ``above``, ``undercut``: false bounds of candidates in both, and those that samples alone refute.
     """
 
     bug: str
@@ -283,6 +286,8 @@ class Tally:
     refused: int = 0
     beyond: int = 0
     stopped: int = 0
+    above: int = 0
+    undercut: int = 0
 
 
 @contextmanager
@@ -338,8 +343,12 @@ class Instance:
         known = {key_of(each["strategy"]): each["lower_bound_s"] or 0.0 for each in entries}
         return any(known.get(name, 0.0) > least * (1 + SLACK) for name, least in self.truth.items())
 
-    def sampled(self, document: dict[str, Any], bounds: dict[str, float]) -> tuple[int, int]:
+    def sampled(self, document: dict[str, Any], bounds: dict[str, float] | None = None) -> tuple[int, int]:
         """How many bounds of candidates exceed the least seconds known, and how many of these samples alone refute."""
+        if bounds is None:
+            entries = document["certificate"]["candidates"]
+            stated = {key_of(each["strategy"]): each["lower_bound_s"] for each in entries}
+            bounds = {name: np.inf if stated[name] is None else stated[name] for name in stated.keys() & self.truth}
         read = PlanDocument.model_validate(document)
         plan = Examined.of_section(self.case, read.strategy, devices_of(read, "a plan"))
         known = {key_of(choice.as_dict()): choice for choice in candidates(self.case)}
@@ -419,7 +428,7 @@ def tally(
     bug: str, given: list[Instance], *patches: Patch, beside: Patch = lambda _: None, work_limit: int = 40
 ) -> Tally:
     """Plan and verify every instance under a bug, or under ``patches``, with others ``beside``, and count."""
-    counts = dict.fromkeys(("written", "changed", "false", "refused", "beyond", "stopped"), 0)
+    counts = dict.fromkeys(("written", "changed", "false", "refused", "beyond", "stopped", "above", "undercut"), 0)
     for instance in given:
         before = instance.plain(beside, work_limit)
         with planted(bug, beside, *patches):
@@ -436,8 +445,10 @@ def tally(
         with planted():
             is_false = instance.is_false(document)
             is_beyond = not is_false and instance.is_beyond(document)
-        more = (1, is_false, is_false and not holds, is_beyond, is_beyond and not holds)
-        for name, count in zip(("written", "false", "refused", "beyond", "stopped"), more, strict=True):
+            above, undercut = instance.sampled(document) if is_false or is_beyond else (0, 0)
+        more = {"written": 1, "false": is_false, "refused": is_false and not holds, "beyond": is_beyond}
+        more |= {"stopped": is_beyond and not holds, "above": above, "undercut": undercut}
+        for name, count in more.items():
             counts[name] += count
     return Tally(bug=bug, **counts)
 

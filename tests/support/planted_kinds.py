@@ -5,7 +5,7 @@ A kind names a generator, and what is switched off on it so that the rung decide
 placements would hide what weaker rungs say.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.encoder import EncoderSpec
+from taut.data.model import ModelSpec
 from taut.data.units import KIB
 from taut.formulations import gradient_reductions
 from taut.formulations.latency import memory_bytes
@@ -38,15 +39,17 @@ from taut.solver.bounds import (
     relaxation,
 )
 from taut.solver.bounds.ring_members import MemberBound
-from taut.solver.ladder import chunk_racks, ladder
+from taut.solver.ladder import chunk_racks, dominance, ladder
 from taut.solver.layer_division.divide import solve_partition
 from taut.solver.order_priced import bound as order_bounds
 from taut.solver.order_priced import capacity, chunk_memory, critical_paths, layer_bounds
 from taut.solver.placement.exact import joint, node_sets, node_slots
 from taut.solver.placement.path_cover import bound as cover
 from taut.solver.placement.path_cover import racks as cover_racks
-from taut.solver.result import Limits
+from taut.solver.result import CandidateBound, Limits
+from taut.solver.search import refinement
 from taut.solver.search.search import search
+from taut.solver.search.standing import Standing
 from tests.solver.bounds import test_block_recompute, test_node_parts, test_rack_cases
 from tests.solver.ladder import test_chunk_racks, test_node_cases
 from tests.solver.order_priced import test_enumeration
@@ -217,6 +220,43 @@ def _orders(seed: int) -> PlanningProblem:
     )  # fmt: skip
 
 
+def _dominated(seed: int) -> PlanningProblem:
+    """
+    Three fast layers of many parameters before two slow ones, with and without ZeRO-1, in scarce memory.
+
+    Gradients take about as long as what the relaxation of two stages leaves out: exact divisions are beaten alone. In
+    every second problem the optimizer takes no time, and ZeRO-1 saves bytes alone.
+    """
+    rng = np.random.default_rng((seed, 73))
+    kinds = [("wide", 64)] * 3 + [("narrow", 32)] * 2
+    rows = [{"kind": kind, "hidden": hidden, "heads": 4, "seq": 100} for kind, hidden in kinds]
+    spec, slow = ModelSpec.parse({"name": "small", "layers": rows}, "small"), float(np.exp(rng.uniform(-9.8, -9.0)))
+    table = costs(
+        spec, seconds={"narrow": slow, "wide": slow * float(rng.uniform(0.1, 0.3))}, optimizer=1e-12 * (1 - seed % 2)
+    )
+    latency: LatencyName = "step" if seed % 4 < 2 else "pipette"
+    # Three wide layers and a narrow one fit a stage with ZeRO-1 alone, all layers without stages too.
+    nodes = cluster(4, 1, memory_gib=2.75e6 / 2**30)
+    fixed = {"micro_batch": 1, "schedule": "1f1b"}
+    return problem(
+        nodes, spec, table=table, latency_model=latency, fixed=fixed, recompute=["none"], max_tp=1, zero=[0, 1]
+    )
+
+
+def _own_if_not_dominated(patch: pytest.MonkeyPatch) -> None:
+    """A candidate that a beaten one may dominate is not divided itself."""
+    divide = refinement.Refining._partition
+
+    def divided(self: refinement.Refining, bound: CandidateBound, at: Standing) -> bool:
+        likely = dominance.likely_dominating(bound.candidate, self._divided)
+        if all(self._divided[other][0] < self._best.seconds for other in likely):
+            return divide(self, bound, at)
+        self._inherit(bound)
+        return False
+
+    patch.setattr(refinement.Refining, "_partition", divided)
+
+
 def _scarce(seed: int) -> PlanningProblem | None:
     """Interleaved and zero-bubble orders where the best plan with ample memory just fits: ZeRO, Muon and experts."""
     draw = (muon_problem, partial(with_expert_shards, orders=False), random_problem)[seed % 3]
@@ -370,6 +410,7 @@ KINDS: dict[str, Callable[[], Iterator[Instance | PlanningProblem]]] = {
     "two classes": lambda: _first(_two_classes, layers=5),
     "pairs of classes": lambda: _first(_pairs, layers=5),
     "orders": lambda: map(_orders, count()),
+    "dominated": lambda: map(_dominated, count()),
     "scarce orders": lambda: _first(_scarce, candidates=12),
     "filled nodes": lambda: _first(_filled_nodes, layers=5),
     "alike nodes": lambda: _first(_alike_nodes, layers=5),
@@ -404,6 +445,7 @@ BESIDE: dict[str, Patch] = {
     "racks": _without(*EXACT, "COVER"),
     "nodes of experts": _without(*EXACT, "COVER"),
     "orders": _without_weights,
+    "dominated": _own_if_not_dominated,
     "two stages": _without("NODE_SETS"),
     "covers": _without(*EXACT),
 }
@@ -474,6 +516,17 @@ def _fewer_hops(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         node_parts.Packing, "of", lambda self, allowed, most, *steps: of(self, allowed, max(most - 1, 0), *steps)
     )
+
+
+def _without_shards(patch: pytest.MonkeyPatch) -> None:
+    likely = dominance.likely_dominating
+
+    def more(candidate: Candidate, known: Collection[Candidate]) -> Iterator[Candidate]:
+        yield from {candidate.changed(zero=0)} & set(known) - {candidate}
+        yield from likely(candidate, known)
+
+    wherever(patch, dominance, "likely_dominating", lambda _: more)
+    wherever(patch, dominance, "dominates_in_division", lambda _: lambda *_: True)
 
 
 Row = tuple[str, str, Patch]
@@ -557,6 +610,13 @@ FURTHER: dict[str, Row] = {
         "chunks",
         _changed(chunk_memory, "missing_of_alike", lambda found, *_: [missing + 2**20 for missing in found]),
     ),
+    # Dominance.
+    "a larger figure dominates": (
+        "dominance",
+        "dominated",
+        lambda patch: wherever(patch, dominance, "_none_is_larger", lambda old: lambda some, others: old(others, some)),
+    ),
+    "ZeRO-0 dominates ZeRO-1": ("dominance", "dominated", _without_shards),
     # Exact division of the layers.
     "tied embeddings of bounds ten times as long": (
         "partition",
@@ -818,6 +878,7 @@ WITHOUT: dict[str, Off] = {
     "racks": ("racks", _changed(rack_cases, "rack_cases", lambda *_: None)),
     "nodes of experts": ("nodes of experts", _changed(rack_cases, "rack_cases", lambda *_: None)),
     "parts of nodes": ("parts of nodes", _changed(node_parts, "node_parts", lambda *_: None)),
+    "dominance": ("dominated", _changed(dominance, "dominates_in_division", lambda *_: False)),
     "path before a device": ("orders", _scaled(capacity, "_before", 0.0)),
     "racks of chunks": ("racks of chunks", _changed(chunk_racks, "chunk_racks", lambda *_: None)),
     "nodes of chunks": ("nodes of chunks", _changed(chunk_racks, "chunk_racks", lambda *_: None)),
@@ -865,10 +926,18 @@ LARGE: tuple[str, ...] = (
 """Bugs that are planted on 16 to 64 unlike nodes too."""
 
 
+POWER = "false", "refused", "beyond", "stopped", "above", "undercut"
+"""Of the table by bug: false certificates, and what samples alone say of false bounds."""
+
+
 def sizes(number: int) -> str:
-    """The same bugs by the size of the cluster."""
+    """The same bugs by the size of the cluster, and the power of samples by bug."""
     rows = [f"{'cluster':44}" + "".join(f"{name:>9}" for name in COLUMNS)]
-    for nodes in SIZES:
-        group = [count_bug(bug, number, f"{nodes} unlike nodes") for bug in LARGE]
+    found = {nodes: [count_bug(bug, number, f"{nodes} unlike nodes") for bug in LARGE] for nodes in SIZES}
+    for nodes, group in found.items():
         rows.append(_cells(f"{nodes} unlike nodes", [len(group), sum(each.changed > 0 for each in group)], group))
+    rows += ["", f"{'bug, on 16 to 64 unlike nodes':44}" + "".join(f"{name:>9}" for name in POWER)]
+    for one in zip(*found.values(), strict=True):
+        sums = (sum(getattr(each, name) for each in one) for name in POWER)
+        rows.append(f"{one[0].bug:44}" + "".join(f"{each:9}" for each in sums))
     return "\n".join(rows)

@@ -38,6 +38,9 @@ QUICK = {
     "rings of members doubled": 3,
     "a crossing more": 3,
     "hops of chunks between nodes tenfold": 3,
+    "subset placement bound +5 %": 3,
+    "a pass more before a device": 6,
+    "ZeRO-0 dominates ZeRO-1": 6,
     "hops of chunks between racks tenfold": 4,
     "rings of node sets doubled": 3,
     "a hop fewer between parts": 3,
@@ -91,10 +94,10 @@ def test_without_a_bug_no_certificate_is_false() -> None:
 
 @pytest.mark.long
 def test_bugs_show_and_false_certificates_are_refused() -> None:
-    """Of over a hundred bugs nearly all show, and of their false certificates 99 in a hundred are refused."""
+    """Of over a hundred bugs nearly all show, and every false certificate is refused."""
     found = [shown(bug, 6) for bug in ROWS]
-    assert sum(each.changed > 0 for each in found) >= 110, table(found)
-    assert sum(each.refused for each in found) >= 0.99 * sum(each.false for each in found), table(found)
+    assert sum(each.changed > 0 for each in found) >= 120, table(found)
+    assert all(each.refused == each.false for each in found), table(found)
 
 
 @pytest.mark.long
