@@ -35,6 +35,7 @@ from taut.solver.calibration.latency import (
     drawn_to,
     factors_above,
     fit_coefficients,
+    plans_of,
     predicted_seconds,
     stack_of,
 )
@@ -119,12 +120,12 @@ def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, di
 
 
 def band_coverage(runs: Samples, stated: Floats, *, factors: bool) -> float:
-    """Share of runs of one half inside the band of a calibration fitted on the other half."""
-    inside = []
+    """Share of the runs of one half of the plans inside the band of a calibration fitted to the other half."""
+    inside, parts = [], plans_of(runs)
     for seed in SEEDS:
-        order = np.random.default_rng(seed).permutation(len(runs.seconds))
-        for unseen in (order[::2], order[1::2]):
-            half = runs.take(np.setdiff1d(order, unseen))
+        order = np.random.default_rng(seed).permutation(parts.max() + 1)
+        for unseen in (np.flatnonzero(np.isin(parts, some)) for some in (order[::2], order[1::2])):
+            half = runs.take(np.setdiff1d(np.arange(len(parts)), unseen))
             errors, coefficients = cross_validate(half, stated, plans=True), fit_coefficients(half, stated)
             above = factors_above(half, coefficients) if factors else None
             predicted, seconds = predicted_seconds(runs, coefficients, above)[unseen], runs.seconds[unseen]

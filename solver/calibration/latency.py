@@ -239,9 +239,7 @@ def cross_validate(
     ``factors``: with (7); ``plans``: fits that have not seen its plan, if there are enough for a fit.
     """
     seconds = samples.seconds
-    parts = np.arange(len(seconds))
-    if plans and samples.plans is not None and len(set(samples.plans.tolist())) >= FEWEST:
-        parts = np.unique(samples.plans, return_inverse=True)[1]
+    parts = plans_of(samples) if plans else np.arange(len(seconds))
     order, errors = np.random.default_rng(seed).permutation(parts.max() + 1), np.empty(len(seconds))
     for fold in range(min(folds, len(order))):
         unseen = np.flatnonzero(np.isin(parts, order[fold :: min(folds, len(order))]))
@@ -250,6 +248,13 @@ def cross_validate(
         above = factors_above(seen, coefficients) if factors else None
         errors[unseen] = predicted_seconds(samples, coefficients, above)[unseen] / seconds[unseen] - 1
     return errors
+
+
+def plans_of(samples: Samples) -> Ints:
+    """Number of every sample's plan, (samples,), or of the sample where plans are too few to leave some out, (3)."""
+    if samples.plans is None or len(set(samples.plans.tolist())) < FEWEST:
+        return np.arange(len(samples.seconds))
+    return np.unique(samples.plans, return_inverse=True)[1]
 
 
 def factors_above(samples: Samples, coefficients: Floats) -> Floats | None:

@@ -265,6 +265,7 @@ class OrderRefining:
             # Trees of cases have branched before.
             if isinstance(at.branching, RackTrees) and (division := at.branching.incumbent[1]) is not None:
                 given, known = at.branching.given, [*known, division]
+                self._offer(bound, at.branching)
             self._draft(bound, at, given, known)
         if beaten:
             # The programs of a tree take a megabyte each.
@@ -324,6 +325,14 @@ class OrderRefining:
             # A tree finds divisions as it branches.
             at.draft = None if _finds_divisions(at.branching) else found
 
+    def _offer(self, bound: CandidateBound, trees: RackTrees) -> None:
+        """Place the best division of a case as it is: a draft may leave it for one quicker at the best links."""
+        seconds, division = trees.incumbent
+        if division is not None and seconds < self._best.seconds:
+            found = Partition(seconds=seconds, division=division, patterns=trees.given.patterns)
+            problem = placing(self._problem, bound.candidate, found)
+            self._best.offer(bound, problem, constructed(problem, found.patterns))
+
     def _take(self, bound: CandidateBound, at: Standing, found: Partition) -> None:
         """A division that fits, for an order to adapt to, and placed where it may be part of a better plan."""
         self.orders.add(bound.candidate, found)
@@ -380,6 +389,8 @@ class OrderRefining:
         self._raise_unstated(bound, branching)
         least, division = branching.incumbent
         if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
+            if isinstance(branching, RackTrees):
+                self._offer(bound, branching)
             self._draft(bound, at, branching.given, [division])
         if not more and bound.lower_bound < self._enough:
             self._highest = min(self._highest, bound.lower_bound)

@@ -355,6 +355,8 @@ class _Search:
         for _, index in sorted(offered)[: most // FIRST_DIVIDED]:
             # Uneven stages of an order are worth half a per cent and more, which the bounds of all others profit from.
             if index in left and not self._loop.is_stopping():
+                # Its plan is priced, and it is divided whatever layers it can take.
+                self._refining.standing(self._bounds.each[index].candidate).counted = True
                 left[index] = self._renew(index, self._refining.refine)
         return [index for index, more in left.items() if more]
 

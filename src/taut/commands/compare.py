@@ -52,7 +52,8 @@ def compare_command(
     stated |= {"global_batch": batch} if (batch := values.pop("global_batch", None)) is not None else {}
     for name in stated.keys() & options.keys():
         if stated[name] != options[name]:
-            words = f"{flag(name)} {options[name]}: --current states {stated[name]}, {options[name]} is priced"
+            said = "what its optimizer keeps" if name == "memory_model" else stated[name]
+            words = f"{flag(name)} {options[name]}: --current states {said}, {options[name]} is priced"
             named = (*named, words)
     options = stated | options
     for words in named:

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from itertools import chain, takewhile
 from typing import Any
 
+from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.loss import LOSSES
 from taut.data.read import number_or_nan
 from taut.errors import DataError
@@ -89,7 +90,7 @@ USUAL = {
     "--muon-scalar-optimizer": "adam", "--muon-coefficient-type": "quintic",
 }  # fmt: skip
 """Flags that decide a price, most of them Muon's, with the values that are priced."""
-PRECISION_AWARE = "--use-precision-aware-optimizer"
+PRECISION_AWARE, MOMENTS = "--use-precision-aware-optimizer", ("--exp-avg-dtype", "--exp-avg-sq-dtype")
 REPEATED = "--mtp-use-repeated-layer"
 MEASURED = {
     "--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather", *chain.from_iterable(FEATURES.values()),
@@ -322,9 +323,19 @@ def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
         found["fused_loss"] = implementation
     if flags.get(OPTIMIZER) in ("muon", SHARED):
         found["optimizer"] = "muon"
+    elif kept := _states(flags):
+        found["memory_model"] = catalog_memory_models()["megatron-core"].model_copy(update=kept)
     if flags.get("--mtp-num-layers") not in (None, "0"):
         found["mtp_layers"] = count(flags, "--mtp-num-layers")
     return found
+
+
+def _states(flags: Mapping[str, str | None]) -> dict[str, Any]:
+    """What a precision-aware optimizer on the device keeps: remainders of fp32 weights, and moments in bf16 or fp32."""
+    kinds = {flags.get(flag) or "fp32" for flag in MOMENTS}
+    if PRECISION_AWARE not in flags or "--optimizer-cpu-offload" in flags or kinds not in ({"bf16"}, {"fp32"}):
+        return {}
+    return {"weight_remainders": True, "half_moments": kinds == {"bf16"}}
 
 
 def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
@@ -334,6 +345,8 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     known = known_flags()
     if "--optimizer-cpu-offload" in flags:
         known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then
+    elif _states(flags) and "memory_model" in _options(flags):
+        known |= {PRECISION_AWARE, *MOMENTS}
     known |= {flag for flag, usual in USUAL.items() if flags.get(flag) == usual}
     known |= {REPEATED} if run.model is not None else set()
     yield from unpriced([flag for flag in flags if not (flag in known or _is_silent(flag))])

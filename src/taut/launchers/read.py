@@ -90,7 +90,9 @@ def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any]
     """What a launcher's file says, told apart by its name; ``beside``: degrees stated beside it, as for DeepSpeed's."""
     run, beside = run or Run(), beside or {}
     if path.suffix == ".json":
-        return deepspeed_launch(read_json(path, "DeepSpeed's configuration"), str(path), run, beside)
+        config = read_json(path, "DeepSpeed's configuration")
+        _check_others(config if isinstance(config, dict) else {})
+        return deepspeed_launch(config, str(path), run, beside)
     if path.suffix in (".yaml", ".yml"):
         values, missing = _inherited(read_yaml(path, "a launcher's settings"), path.parent)
         fields = flat_settings(values)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from taut.data.analytic.offload_modules import conflict
+from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.costs import OFFLOAD_MODULES, OffloadModule
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -23,6 +24,19 @@ def states_of_all(request: PlanRequest) -> dict[str, float | None]:
     """One share of the optimizer states for all candidates, as the memory model states it; 0 where they differ."""
     asked = request.optimizer_offload_fraction
     return {"optimizer_offload_fraction": 0.0 if isinstance(asked, tuple) else asked}
+
+
+STATES = "weight_remainders", "half_moments"
+"""Fields of a memory model that say what an optimizer keeps of its weights and moments."""
+
+
+def states_alone(given: MemoryModel | None) -> dict[str, bool]:
+    """What a memory model says of states, where it is a built-in one in all else; the margin of devices then holds."""
+    usual = catalog_memory_models().get(given.name) if given is not None else None
+    if given is None or usual is None or given == usual:
+        return {}
+    alike = given.model_copy(update={name: getattr(usual, name) for name in STATES}) == usual
+    return {name: getattr(given, name) for name in STATES} if alike else {}
 
 
 def with_whole_states(request: PlanRequest, memory: MemoryModel) -> MemoryModel:

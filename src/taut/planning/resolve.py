@@ -31,7 +31,7 @@ from taut.formulations.fields import Asked
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
 from taut.planning.choices import CHECKS, broken_rule, check_fixed
-from taut.planning.offload import beside_offload, states_of_all, with_activations, with_whole_states
+from taut.planning.offload import beside_offload, states_alone, states_of_all, with_activations, with_whole_states
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
     at_risk,
@@ -149,15 +149,19 @@ def _memory_model(
     Where runs gathered fp8, a coefficient of gradients that was fitted holds it; stated rates beside overlap do not.
     """
     memory, precision, had = _given_memory(request), request.precision, set(calibration.features if calibration else ())
+    usual, states = memory_model_for(stack, cluster.devices), states_alone(memory)
+    if memory is not None and states and usual is not None and usual.name == memory.name:
+        memory = None
     if memory is not None:
         refuse_unlike_kept(memory, calibration)
     if memory is None:
         device, precision = next(iter(cluster.devices.values())), _precision(request, cluster)
         of_runs = calibration.stack if calibration else ""
-        memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
+        memory = usual or memory_model_of(of_runs, device, precision)
         if calibration is None and stack.fused_attention is not None:
             memory = memory.model_copy(update={"fused_attention": stack.fused_attention})
-        memory = with_pooled_margin(with_whole_states(request, memory), cluster.devices.values())
+        memory = with_whole_states(request, memory.model_copy(update=states))
+        memory = with_pooled_margin(memory, cluster.devices.values())
     gathers = memory.gathers_of_frameworks
     silent = "param_gather" not in memory.model_fields_set
     if overlap and silent and FP8_GATHERS in had and (precision or memory.precision) == "fp8":

@@ -114,3 +114,13 @@ def test_a_division_that_trees_find_early_is_placed() -> None:
     fixed: dict[str, int | str] = {"pp": 2, "tp": 1, "vpp": 8, "micro_batch": 1, "zero": 1, "recompute": "none"}
     plan = taut.plan("llama3-8b", "dgx-h100:2", global_batch=64, fix=fixed, work_limit=1_000, time_limit=None)
     assert plan.gap is not None and plan.gap < 1e-3
+
+
+def test_a_division_that_a_tree_ends_with_is_placed_as_it_is() -> None:
+    """The best division where every stage fills a node makes 15 hops between nodes: at the best links others win."""
+    fixed: dict[str, int | str] = {
+        **{"pp": 16, "tp": 4, "vpp": 2, "micro_batch": 2, "zero": 1, "recompute": "none"},
+        "sequence_parallel": True,
+    }
+    plan = taut.plan("opt-30b", "pipette-high-end", global_batch=128, fix=fixed, work_limit=100, time_limit=None)
+    assert plan.gap is not None and plan.gap < 1e-3

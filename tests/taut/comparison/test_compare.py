@@ -8,9 +8,10 @@ import pytest
 
 import taut
 from taut.comparison.compare import compare, current_of, priced_as_is
-from taut.comparison.result import Comparison, compare_plans
+from taut.comparison.result import Comparison, Priced, compare_plans
 from taut.errors import FieldError
 from taut.formulations.latency import memory_bytes, step_time, violations
+from taut.launchers.read import launch_of_text
 from taut.planning.request import PlanRequest
 from tests.taut.conftest import Run, refused
 
@@ -190,6 +191,24 @@ def test_a_command_line_with_states_on_hosts_is_compared_with_them(run: Run) -> 
     assert chosen["best"]["step_time_s"] == here["best"]["step_time_s"]
     chosen = json.loads(run(*words, flags, "--optimizer-offload-fraction", "0,1").out)
     assert (chosen["current"], chosen["best"]) == (here["current"], here["best"])
+
+
+def test_a_precision_aware_optimizer_keeps_less() -> None:
+    """Remainders of fp32 weights take 2 bytes a parameter less, moments in bf16 4 more; in fp8 they are not priced."""
+    line = "--tensor-model-parallel-size 2 --micro-batch-size 2 --use-distributed-optimizer"
+    aware = f"{line} --use-precision-aware-optimizer"
+    half, narrow = f"{aware} --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", f"{aware} --exp-avg-dtype fp8"
+
+    def needed(text: str) -> int:
+        launch = launch_of_text(text)
+        request = PlanRequest(MODEL, CLUSTER, global_batch=BATCH, **launch.options)
+        return max(Priced.of(priced_as_is(request, current_of(launch.values))).memory_bytes)
+
+    whole, rest, least = map(needed, (line, aware, half))
+    assert 2 * (whole - rest) == pytest.approx(rest - least, rel=1e-3) and whole > rest
+    assert needed(narrow) == whole
+    assert "not priced: --use-precision-aware-optimizer, --exp-avg-dtype" in launch_of_text(narrow).named[0]
+    assert not launch_of_text(half).named
 
 
 def test_rows_of_one_plan_alone_stand_beside_none() -> None:

@@ -204,6 +204,10 @@ def test_a_command_in_quotes_that_is_empty() -> None:
         ({"policy": {"dtensor_cfg": {"enabled": True, "context_parallel_size": 2}}}, "NeMo-RL over DTensor"),
         ({"actor": {"fsdp_config": {"param_offload": True}, "micro_batch_size": 1}}, "verl over FSDP"),
         ({"distributed": {"strategy": "fsdp2", "tp_size": 8}, "micro_batch_size": 1}, "NeMo Automodel"),
+        (
+            {"recipe_args": {"target_model_name_or_path": "Qwen/Qwen3-8B", "micro_batch_size": 4}},
+            "speculative decoding",
+        ),
         ({"model": {"micro_batch_size": 1, "peft": {"peft_scheme": "lora"}}}, "--peft-scheme lora: training of a part"),
         ({"policy": {"micro_batch_size": 1, "peft": {"enabled": True}}}, "--peft lora: training of a part"),
         ({"micro_batch_size": 1, "lora_rank": 16}, "--lora-rank 16: training of a part"),
@@ -213,6 +217,14 @@ def test_frameworks_and_adapters_that_are_not_read(tmp_path: Path, fields: dict[
     """They were read as Megatron-LM's or Axolotl's, with degrees and batches of 1."""
     with pytest.raises(DataError, match=words):
         read(tmp_path, **fields)
+
+
+def test_gpt_neox_in_json_is_no_file_of_deepspeed(tmp_path: Path) -> None:
+    """Its pipelines and tensor ranks were named as not priced, and priced as 1."""
+    path = tmp_path / "tune.json"
+    path.write_text('{"pipe-parallel-size": 4, "train_micro_batch_size_per_gpu": 1}', encoding="utf-8")
+    with pytest.raises(DataError, match="pipe-parallel-size: settings of GPT-NeoX are not read"):
+        launch_of_file(path)
 
 
 @pytest.mark.parametrize(
