@@ -39,7 +39,7 @@ from taut.data.load import load_cluster
 from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError, NothingFoundError
 from taut.formulations.jobs.problem import Objective
-from taut.papers.compared import gap_cell, legend, rows_so_far
+from taut.papers.compared import CUT_OFF, gap_cell, legend, rows_so_far
 from taut.sharing.instance import Instance, instance
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.solve import solve_jobs
@@ -212,13 +212,15 @@ class Table:
                 ratio, least = means["ratio_elasticflow"] or 0.0, means["least_ratio_elasticflow"] or 0.0
                 met = study.objective == "deadlines"
                 shorter = 1 - (least if study.objective == "makespan" else ratio)
-                found[key] = f"{ratio:.2f}x" if met else percent(shorter, places=2)
+                mark = CUT_OFF * self.cut_off(study)
+                found[key] = (f"{ratio:.2f}x" if met else percent(shorter, places=2)) + mark
         return found
 
     def __str__(self) -> str:
         """A table for each study with its means beside the paper's, and whether it is cut off."""
         parts = [_shown(study, rows) + self._left(study) for study in STUDIES if (rows := self.of(study))]
-        return "\n\n".join([*parts, *legend(row.is_cut_off for row in self.rows)])
+        marked = [row.is_cut_off for row in self.rows] + [self.cut_off(study) for study in STUDIES]
+        return "\n\n".join([*parts, *legend(marked)])
 
     def _left(self, study: Study) -> str:
         """How many traces a study that is cut off has, in words."""

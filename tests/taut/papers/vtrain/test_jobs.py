@@ -89,6 +89,7 @@ def test_a_table_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     table = reproduce_vtrain_jobs(only="deadlines", within=0.0, told=said.append)
     assert said == [f"{study.name}, trace 0: 0 of 20 done in 0 s, bound"]
     assert table.cut_off(study) and table.as_dict()["studies"][0]["cut_off"]
+    assert table.figures["figure 12 a: deadlines met, 64 jobs"] == "1.50x*" and "* a limit ended" in str(table)
     said_of_it = str(table).partition("\n\n* a limit ended this search")
     assert said_of_it[0].endswith("here: 1.50 times as many met; cut off after 1 of 10 traces") and said_of_it[1]
     assert "100.0 %  20.00 %*  1.500" in said_of_it[0]
