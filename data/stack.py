@@ -41,6 +41,8 @@ dispatchers            dispatchers of tokens to expert ranks that it has
 process_meshes         whether stages on different types of device may have different tensor and data-parallel degrees
                        (``taut.formulations.meshes``)
 grad_precision         number formats in which it keeps and sums gradients
+cuda_graphs            whether passes of dense models in one stage are launched by CUDA graphs where the runs of the
+                       calibration had these
 optimizers             optimizers that can run: adam, and muon (``taut.formulations.mechanisms.muon``)
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 overlap_in_pipelines   whether this is possible in pipelines
@@ -142,6 +144,7 @@ class Stack(Spec):
     dispatchers: Annotated[list[Dispatcher], Field(min_length=1)] = list(DISPATCHERS)
     process_meshes: bool = False
     grad_precision: Annotated[list[GradPrecision], Field(min_length=1)] = list(get_args(GradPrecision))
+    cuda_graphs: bool = False
     optimizers: Annotated[list[Optimizer], Field(min_length=1)] = ["adam"]
     overlap_grad_reduce: bool = False
     overlap_in_pipelines: bool = True

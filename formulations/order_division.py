@@ -298,9 +298,9 @@ def bytes_of_alike(
     problem: PlanningProblem, candidates: Sequence[Candidate], device: Ints, *, margin: bool
 ) -> list[ChunkBytes]:
     """Bytes of (2) of candidates of one order and recompute, on devices (C,), the memory margin kept free or not."""
-    found, known = list[ChunkBytes](), dict[float, tuple[MemoryModel, Floats, float]]()
+    found, known = list[ChunkBytes](), dict[tuple[float, bool], tuple[MemoryModel, Floats, float]]()
     for candidate, passing in zip(candidates, passing_of_alike(problem, candidates, device), strict=True):
-        if (key := memory_key(candidate)) not in known:
+        if (key := (memory_key(candidate), candidate.recorded)) not in known:
             memory = problem.memory_of(candidate)
             budget = float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB)
             known[key] = memory, kept_coefficients(memory), budget

@@ -257,8 +257,18 @@ class PlanningProblem:
         )
 
     def memory_of(self, candidate: Candidate) -> MemoryModel:
-        """The memory model with the share of optimizer states that a candidate has in the host's memory."""
-        return self._own.get(("memory", memory_key(candidate)), lambda: with_share(self.memory, candidate))
+        """The memory model with a candidate's share of optimizer states on hosts, and what its graphs keep."""
+        memory = self.memory
+        bare = memory.graph_gib > 0 and not (candidate.recorded and "full" not in self.recompute_of(candidate))
+
+        def make() -> MemoryModel:
+            return with_share(memory.model_copy(update={"graph_gib": 0.0}) if bare else memory, candidate)
+
+        return self._own.get(("memory", memory_key(candidate), bare), make)
+
+    def records(self, candidate: Candidate) -> bool:
+        """Whether CUDA graphs launch passes of a candidate: costs have such rows, and not all is recomputed whole."""
+        return self.costs.records and candidate.recorded and self.recompute_of(candidate) != ("full",)
 
     def coefficient(self, term: str) -> float:
         """Coefficient of a communication term; 1 without a calibration."""
@@ -374,7 +384,7 @@ class PlanningProblem:
 
     def layers_key(self, candidate: Candidate) -> Key:
         """What prices of layers depend on: also whether CUDA graphs launch them."""
-        return *candidate.layers_key, self.costs.records and candidate.recorded
+        return *candidate.layers_key, self.records(candidate)
 
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
@@ -406,6 +416,7 @@ class PlanningProblem:
             core_inverse=self._core_inverse,
             dispatch=self.space.dispatch,
             hosts=moved_activations(self.cluster, self.space, candidate),
+            recorded=self.records(candidate),
         )
 
     @cached_property

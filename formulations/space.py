@@ -254,7 +254,7 @@ class Candidate(_Hashed):
 
     @property
     def recorded(self) -> bool:
-        """Whether CUDA graphs launch its passes where costs have rows of these."""
+        """Whether CUDA graphs may launch its passes, where costs have rows of these."""
         return records(self, (self.uniform_recompute,))
 
     @property

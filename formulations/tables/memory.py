@@ -332,7 +332,7 @@ def bytes_of_each(memory: MemoryModel, candidate: Candidate) -> Floats:
 def overhead(model: MemoryModel, candidate: Candidate) -> int:
     """Bytes that the framework holds on every device under a candidate, (4)."""
     groups = (candidate.pp > 1) + (candidate.dp_cp > 1)
-    return model.overhead_bytes + groups * model.group_bytes + model.graph_bytes * candidate.recorded
+    return model.overhead_bytes + groups * model.group_bytes + model.graph_bytes
 
 
 def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:

@@ -40,7 +40,8 @@ class PricedLayers:
 
     ``node_size`` are the devices of the largest node; ``modules`` those of selective recompute, none for the attention
     core; ``core_inverse`` seconds of a FLOP of attention beside which rings of keys go, 0 beside none; ``hosts`` is
-    what moves a share of activations. Of the ``candidate`` block, micro-batch, empty ends and recomputed layers count.
+    what moves a share of activations; ``recorded`` says that CUDA graphs launch passes. Of the ``candidate`` block,
+    micro-batch, empty ends and recomputed layers count.
     """
 
     model: ModelSpec
@@ -53,6 +54,7 @@ class PricedLayers:
     core_inverse: float = 0.0
     dispatch: DispatchSpec = USUAL_DISPATCH
     hosts: ActivationsOnHosts | None = None
+    recorded: bool = False
 
     @cached_property
     def block(self) -> BlockShape:
@@ -214,7 +216,7 @@ class PricedLayers:
 
     def _as_launched(self, key: Key) -> Key:
         """The key of passes that CUDA graphs launch, where the candidate has these and the table their price."""
-        return self.costs.as_recorded(key) if self.costs.records and self.candidate.recorded else key
+        return self.costs.as_recorded(key) if self.recorded else key
 
     def _with_images(self, one: LayerCost, key: Key) -> LayerCost:
         """The embedding with the encoder of images before it."""

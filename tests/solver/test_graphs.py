@@ -86,3 +86,15 @@ def test_a_plan_with_graphs_where_frameworks_have_none_is_refused(monkeypatch: p
             assert verify_document(json.loads(json.dumps(plan_document(given, found, Limits())))).faults, seed
             refused += 1
     assert refused
+
+
+def test_a_space_of_full_recompute_alone_has_no_graphs() -> None:
+    """Where one kind of recompute is left, candidates do not name it, and have graphs or not by it."""
+    for seed in range(40):
+        given = with_graphs(random_problem(seed), seed)
+        for kinds, words in ((["full"], False), (["none"], True), (["none", "full"], True)):
+            space = given.space.model_copy(update={"recompute": kinds, "recompute_by_stage": True})
+            other = replace(given, space=space)
+            for candidate in [each for each in other.candidates if each.recorded][:3]:
+                assert other.records(candidate) == words
+                assert (other.memory_of(candidate).graph_gib > 0) == (kinds == ["none"] and given.memory.graph_gib > 0)

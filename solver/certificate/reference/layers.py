@@ -49,7 +49,8 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     micro-batch. Gradients as (10) are of f alone. Where ranks share it, outputs of the mean images are summed: two of
     every layer and one of every projector forward, as many backward and, recomputed, two of every layer more.
 (13) Passes of a candidate in one stage, with whole weights and gradients, without full recompute and activations on
-    hosts, are launched by CUDA graphs where the table has rows of such passes: these are its rows.
+    hosts, are launched by CUDA graphs where the table has rows of such passes: these are its rows. A space may leave
+    the recompute to the stage; it is full then where the space has no other.
 """
 
 import math
@@ -111,8 +112,8 @@ class Layers:
 def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
-    degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel, choice.recorded
-    key = "layers", *degrees, choice.cp_comm, choice.moved_share, choice.empty_ends, shared
+    degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel
+    key = "layers", *degrees, case.records(choice), choice.cp_comm, choice.moved_share, choice.empty_ends, shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
     found: Layers = case.kept[key]
@@ -455,7 +456,7 @@ def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: 
 
 def _measured(case: Case, key: Key, choice: Choice) -> tuple[float, ...]:
     """The row of a key, of graphs if any, (13), or what lies between the rows of neighbouring micro-batches, (2)."""
-    if choice.recorded and not key.recorded:
+    if case.records(choice) and not key.recorded:
         try:
             return _measured(case, key._replace(recorded=True), choice)
         except DataError:

@@ -162,7 +162,14 @@ class Case:
     def memory_of(self, choice: "Choice") -> MemoryModel:
         """The memory model, with the share of the optimizer states that a candidate has in the host's memory, (15)."""
         share = choice.optimizer_offload
-        return self.memory.model_copy(update={"optimizer_offload_fraction": share}) if share else self.memory
+        changed = {"optimizer_offload_fraction": share} if share else {}
+        if self.memory.graph_gib and not (choice.recorded and "full" not in self.recomputes(choice)):
+            changed["graph_gib"] = 0.0
+        return self.memory.model_copy(update=changed) if changed else self.memory
+
+    def records(self, choice: "Choice") -> bool:
+        """Whether a candidate's passes are launched by CUDA graphs, where the table has rows of such passes."""
+        return choice.recorded and set(self.recomputes(choice)) != {"full"}
 
     def coefficient(self, term: str) -> float:
         """Coefficient of a term of the step time; without a calibration 1, and 0 seconds for the constant."""

@@ -82,7 +82,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     if "muon" in (request.optimizer, getattr(_given_memory(request), "optimizer", None)):
         overlap = overlaps_beside_muon(request, stack)
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
-    calibration = calibration and with_graphs(with_mixing(calibration, model), model, cluster)
+    calibration = calibration and with_graphs(with_mixing(calibration, model), model, cluster, stack)
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
     calibration = at_risk(request, calibration, model, cluster)

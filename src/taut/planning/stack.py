@@ -100,14 +100,14 @@ def with_mixing(calibration: Calibration, model: ModelSpec) -> Calibration:
     return calibration.model_copy(update={"seen": seen.model_copy(update={"mixing": ["attention"]})})
 
 
-def with_graphs(calibration: Calibration, model: ModelSpec, cluster: ClusterSpec) -> Calibration:
+def with_graphs(calibration: Calibration, model: ModelSpec, cluster: ClusterSpec, stack: Stack) -> Calibration:
     """
-    The calibration with the CUDA graphs of its runs where the model is like theirs, else without.
+    The calibration with the CUDA graphs of its runs if the stack has them and the model is like theirs, else without.
 
     They had one kind of device, text, no experts and no layers that mix tokens otherwise than by attention.
     """
     unlike = model.has_experts or not model.mixing <= {"attention"} or model.encoder or len(cluster.devices) > 1
-    return without_graphs(calibration) if unlike else calibration
+    return calibration if stack.cuda_graphs and not unlike else without_graphs(calibration)
 
 
 def without_graphs(calibration: Calibration) -> Calibration:

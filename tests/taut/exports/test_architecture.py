@@ -354,6 +354,14 @@ def test_graphs_of_dense_models_are_switched_on_where_prices_assume_them(
     assert found.current.step_time_s == pytest.approx(job.plan.step_time_s)
 
 
+def test_stacks_without_graphs_count_on_none() -> None:
+    """FlagScale has the same calibrations, on an older Megatron-LM."""
+    fix = {"zero": 1, "recompute": "none", "sequence_parallel": False}
+    theirs, ours = one_stage("bf16", stack="flagscale", fix=fix), one_stage("bf16", fix=fix)
+    assert "one-stage-graph" in ours.features and "one-stage-graph" not in theirs.features
+    assert theirs.plan.step_time_s > ours.plan.step_time_s
+
+
 def test_graphs_cost_memory_and_save_launches() -> None:
     """A plan that counts on them holds 3 GiB more, and takes less than launches of a borrowed calibration."""
     fix = {"pp": 1, "tp": 1, "cp": 1, "micro_batch": 2, "zero": 1, "recompute": "none"}

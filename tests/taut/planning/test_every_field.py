@@ -98,6 +98,7 @@ TEXTS: dict[type[Spec], set[str]] = {
 ELSEWHERE = {
     (NodeSpec, "gpus_per_machine"): "files that launch a plan (tests/taut/exports/test_machines.py)",
     (ProductSpec, "mixes"): "the part of a layer that counts the product (tests/data/readers/test_transformers.py)",
+    (Stack, "cuda_graphs"): "plans on Blackwell (tests/taut/exports/test_architecture.py)",
     (Stack, "process_meshes"): "plans with degrees by type of device (tests/taut/planning/test_meshes.py)",
 }
 OF_MODELS: dict[str, Change] = {
