@@ -172,7 +172,7 @@ def _searched(
     kept = [candidate for candidate in given.candidates if restriction.keeps(candidate)]
     first = {c: bound for c in kept if (bound := _first(c, known)) is not None}
     only = [c for c in kept if c not in first or math.isfinite(first[c].lower_bound)]
-    if not only:
+    if not only or not given.space.recompute:
         return None
     starts = [tie.incumbent for tie in earlier if given is problem and restriction.keeps(_candidate(tie.incumbent))]
     start = min(starts, key=lambda each: each.seconds, default=None)

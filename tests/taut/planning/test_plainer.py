@@ -123,3 +123,9 @@ def test_the_command_lists_plainer_plans_unless_told_otherwise(run: Run, tmp_pat
     assert "plainer     the best with even stages: +" in run("show", out).out
     assert "1 plainer plan, exact bounds included" in run("verify", out).out
     assert "plainer" not in run(*asked, "--no-plainer").out
+
+
+def test_a_fixed_recompute_that_no_run_had_leaves_no_plan_within_the_runs() -> None:
+    """The runs of the calibration recomputed nothing, so that no candidate of the restriction has a recompute."""
+    plan = taut.plan("llama3-8b", "dgx-h100", global_batch=128, fix={"recompute": "full"}, plainer=True)
+    assert set(plan.strategy.recompute) == {"full"}
