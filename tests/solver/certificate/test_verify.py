@@ -18,6 +18,7 @@ from taut.solver.certificate import verify
 from taut.solver.certificate.document import problem_digest
 from taut.solver.certificate.verify import retyped, verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.ladder.checks import derived_bound
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -616,11 +617,10 @@ def test_a_false_bound_of_another_candidate_meets_its_plan(plan: Document, monke
     changed, false = copy.deepcopy(plan), near["step_time_s"] * (1 + 1e-6)
     entry = changed["certificate"]["candidates"][place]
     entry["lower_bound_s"], entry["state"] = false, "pruned"
-    derived = verify.derived_bound
 
     def planted(ladder: Ladder, candidate: Candidate, source: str, witness: dict[str, Any]) -> float:
         at_fault = candidate.as_dict() == entry["strategy"]
-        return false if at_fault else derived(ladder, candidate, source, witness)
+        return false if at_fault else derived_bound(ladder, candidate, source, witness)
 
     monkeypatch.setattr(verify, "derived_bound", planted)
     (fault,) = verify_document(changed).faults

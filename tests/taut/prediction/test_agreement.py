@@ -38,7 +38,7 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
     kinds = [kind for kind in stack.recompute if kind != "full" or schedule not in SPLIT]
     ways = [kind for kind in stack.cp_comm if kind in ("p2p", "all_gather") or 8 % (tp * cp) == 0]
     ways = [kind for kind in ways if kind != "a2a+p2p" or 1 < 8 // tp < cp]
-    row = {
+    row: dict[str, Any] = {
         **{"gpu": str(rng.choice(list(CLUSTERS))), "n_gpus": nodes * 8, "hidden": 2048, "heads": 16, "layers": layers},
         **{
             "tp": tp,
