@@ -317,9 +317,9 @@ class MemoryModel(GrownSpec):
 
     Overhead and margin: ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device.
     ``group_overhead_gib`` is what communicators and their buffers add, once for several stages and once for several
-    replicas. ``graph_gib`` is what CUDA graphs of a step in one stage keep in buffers (``GRAPH_GIB`` where prices count
-    on them). ``coefficients`` multiply the other terms (default 1). The share ``margin`` of a device's memory and
-    the size ``margin_gib`` stay free, because predictions err.
+    replicas. ``graph_gib`` is what CUDA graphs of a step in one stage keep in buffers; if it is 0 and
+    prices count on them, they keep ``GRAPH_GIB``. ``coefficients`` multiply the other terms (default 1). The share
+    ``margin`` of a device's memory and the size ``margin_gib`` stay free, because predictions err.
 
     Defaults of configurations and cost tables: ``sequence_parallel`` says whether tensor ranks use sequence
     parallelism, ``fused_attention`` whether attention scores stay out of memory. ``selective_products``, ``fp8_inputs``

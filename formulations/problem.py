@@ -259,7 +259,7 @@ class PlanningProblem:
     def memory_of(self, candidate: Candidate) -> MemoryModel:
         """The memory model with a candidate's share of optimizer states on hosts, and what its graphs keep."""
         memory = self.memory
-        bare = memory.graph_gib > 0 and not (candidate.recorded and "full" not in self.recompute_of(candidate))
+        bare = memory.graph_gib > 0 and not (candidate.recorded and self.recompute_of(candidate) != ("full",))
 
         def make() -> MemoryModel:
             return with_share(memory.model_copy(update={"graph_gib": 0.0}) if bare else memory, candidate)

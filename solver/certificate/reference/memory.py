@@ -22,8 +22,8 @@ What a device of each pipeline rank holds, and which plans break a rule.
     A stand-in for the gradient of every shape of weights on the device stays always.
 (4) Bytes are the terms times their coefficients, each rounded up, plus the overhead, plus the overhead of groups: once
     for several stages, and once for several replicas or context ranks, plus what CUDA graphs keep where a candidate has
-    them (``taut.solver.certificate.reference.layers`` (13)) and cannot recompute whole layers. A network predicts the
-    bytes instead, for stages whose layers differ by one at most.
+    them (``taut.solver.certificate.reference.layers`` (13)). A network predicts the bytes instead, for stages whose
+    layers differ by one at most.
 (5) Moments in half precision take 4 bytes less. In the optimizer's step, when nothing of (2) and (3) is held, they take
     8 bytes more for each parameter of one group, experts or all others. With a share F of the states in the host's
     memory the coefficient of states is multiplied by 1 - F.

@@ -163,7 +163,7 @@ class Case:
         """The memory model, with the share of the optimizer states that a candidate has in the host's memory, (15)."""
         share = choice.optimizer_offload
         changed = {"optimizer_offload_fraction": share} if share else {}
-        if self.memory.graph_gib and not (choice.recorded and "full" not in self.recomputes(choice)):
+        if self.memory.graph_gib and not self.records(choice):
             changed["graph_gib"] = 0.0
         return self.memory.model_copy(update=changed) if changed else self.memory
 

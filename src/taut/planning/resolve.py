@@ -82,7 +82,8 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     if "muon" in (request.optimizer, getattr(_given_memory(request), "optimizer", None)):
         overlap = overlaps_beside_muon(request, stack)
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
-    calibration = calibration and with_graphs(with_mixing(calibration, model), model, cluster, stack)
+    if calibration is not None:
+        calibration = with_graphs(with_mixing(calibration, model), model, cluster, stack, request.profile)
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
     calibration = at_risk(request, calibration, model, cluster)
@@ -166,7 +167,7 @@ def _memory_model(
     silent = "param_gather" not in memory.model_fields_set
     if overlap and silent and FP8_GATHERS in had and (precision or memory.precision) == "fp8":
         gathers = "fp8"
-    graphs = max(memory.graph_gib, GRAPH_GIB) if had & {*RECORDING} else None
+    graphs = (memory.graph_gib or GRAPH_GIB) if had & {*RECORDING} else None
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from taut.data.calibration import KEPT, RECORDING, WHOLE_STEPS, Calibration
 from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import MODULES, Module, Recompute
+from taut.data.costs import MODULES, CostTable, Module, Recompute
 from taut.data.device import Precision, usual_precision
 from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
-from taut.data.load import load_calibration, load_memory_model, load_stack
+from taut.data.load import load_calibration, load_costs, load_memory_model, load_stack
 from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -100,14 +100,19 @@ def with_mixing(calibration: Calibration, model: ModelSpec) -> Calibration:
     return calibration.model_copy(update={"seen": seen.model_copy(update={"mixing": ["attention"]})})
 
 
-def with_graphs(calibration: Calibration, model: ModelSpec, cluster: ClusterSpec, stack: Stack) -> Calibration:
+def with_graphs(
+    calibration: Calibration, model: ModelSpec, cluster: ClusterSpec, stack: Stack, profile: CostTable | str | None
+) -> Calibration:
     """
     The calibration with the CUDA graphs of its runs if the stack has them and the model is like theirs, else without.
 
-    They had one kind of device, text, no experts and no layers that mix tokens otherwise than by attention.
+    The runs had one kind of device, text, no experts and no layers that mix tokens otherwise than by attention. A
+    ``profile`` of measured costs has to have rows of such passes.
     """
     unlike = model.has_experts or not model.mixing <= {"attention"} or model.encoder or len(cluster.devices) > 1
-    return calibration if stack.cuda_graphs and not unlike else without_graphs(calibration)
+    costs = load_costs(profile) if isinstance(profile, str) else profile
+    priced = costs is None or costs.records
+    return calibration if stack.cuda_graphs and priced and not unlike else without_graphs(calibration)
 
 
 def without_graphs(calibration: Calibration) -> Calibration:

@@ -9,6 +9,7 @@ import pytest
 import taut
 from taut.comparison.compare import compare, current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
 from taut.data.layers.experts import DispatchSpec
 from taut.data.load import load_calibration, load_memory_model, load_model
 from taut.errors import DataError, FieldError
@@ -320,6 +321,9 @@ def test_communication_of_tensor_ranks_beside_products_is_switched_on_where_pric
     assert "--tp-comm-overlap" not in megatron_flags(planned(fix={"tp": 2, "etp": 1}))
 
 
+NONE = {"recompute": "none"}
+
+
 def one_stage(precision: str, **options: Any) -> Job:
     """Llama 3 8B on eight B200 in one stage."""
     fix = {"pp": 1, "tp": 1, "cp": 1, "micro_batch": 2, **options.pop("fix", {})}
@@ -371,6 +375,31 @@ def test_graphs_cost_memory_and_save_launches() -> None:
     graphs, plain = (taut.plan("llama3-8b", "dgx-b200", calibration=each, **asked) for each in (known, none))
     assert graphs.predicted.memory_bytes[0] - plain.predicted.memory_bytes[0] == 3 * 2**30
     assert 0.9 < graphs.step_time_s / plain.step_time_s < 1
+
+
+def test_a_space_with_full_recompute_counts_what_graphs_keep() -> None:
+    """The same plan holds as much where its candidate might recompute whole layers; a stated figure counts."""
+    fix, known = {"zero": 1}, "megatron-bridge-bf16-b200"
+    named, free = (one_stage("bf16", stack="any", calibration=known, fix=fix | more).plan for more in (NONE, {}))
+    assert named.strategy.recompute == free.strategy.recompute and named.step_time_s == free.step_time_s
+    assert named.predicted.memory_bytes == free.predicted.memory_bytes
+    given = load_memory_model("megatron-core").model_copy(update={"fp8_inputs": True, "graph_gib": 1.0})
+    less = one_stage("bf16", stack="any", calibration=known, fix=fix | NONE, memory_model=given).plan
+    assert less.typed.inputs["memory_model"].spec["graph_gib"] == 1.0
+
+
+def test_measured_costs_without_graphs_count_on_none() -> None:
+    """A profile beside a calibration whose runs had graphs has prices, bytes and flags without them."""
+    options: dict[str, Any] = {"calibration": "megatron-bridge-bf16-b200", "fix": {"zero": 1} | NONE}
+    job = one_stage("bf16", **options)
+    spec = job.plan.typed.inputs["costs"].spec
+    for recorded, graphs in ((True, 3.0), (False, 0.0)):
+        profile = CostTable.parse(
+            {**spec, "rows": [row for row in spec["rows"] if recorded or not row.get("recorded")]}, ""
+        )
+        found = one_stage("bf16", profile=profile, **options)
+        assert found.plan.typed.inputs["memory_model"].spec.get("graph_gib", 0.0) == graphs
+        assert ("--cuda-graph-impl" in megatron_flags(found)) == recorded
 
 
 def test_gathers_in_fp8_are_priced_beside_overlap_alone() -> None:
