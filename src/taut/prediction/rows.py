@@ -407,7 +407,7 @@ def predict_file(
                 writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
                 tally.add(found)
             if asked():
-                tally.was_cut = True
+                tally.was_cut = not each or next(lines, None) is not None
                 break
             if told is not None and len(block) == BLOCK:
                 told(tally.rows)

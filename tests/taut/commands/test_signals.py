@@ -137,6 +137,18 @@ def test_predicted_rows_are_kept(blocks: int, monkeypatch: pytest.MonkeyPatch, t
         predict_command(given, out, quiet=True)
     assert len(out.read_text().splitlines()) == 5 if blocks else not out.exists()
 
+    def late(*of: Any) -> Any:
+        send(signal.SIGTERM)
+        return predicted(*of)
+
+    # A signal while the last block is done leaves nothing out.
+    monkeypatch.setattr(rows, "BLOCK", 7)
+    monkeypatch.setattr(rows, "_predicted", late)
+    monkeypatch.setattr(signals, "GRACE_S", 5.0)
+    with interruptible_command():
+        predict_command(given, out, quiet=True)
+    assert len(out.read_text().splitlines()) == 8
+
 
 def test_rows_share_the_seconds_of_a_command() -> None:
     """Each search has its limit, and no more than its share of what is left; no limit where there is none."""
