@@ -200,7 +200,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         chosen = chosen.model_copy(update=memory.kept)
     recorded = recorded_with_waits(row)
     if row.cuda_graphs and row.num_experts is None:
-        memory = memory.model_copy(update={"overhead_gib": memory.overhead_gib + GRAPH_GIB})
+        memory = memory.model_copy(update={"overhead_gib": memory.overhead_gib + (memory.graph_gib or GRAPH_GIB)})
     if row.cuda_graphs and not recorded:
         chosen = chosen.model_copy(update={"launch_us": 0.0, "fused_experts": True})
     runs = stack or _framework_of_runs(row.stack)

@@ -111,6 +111,15 @@ def test_cuda_graphs_take_away_what_launching_adds() -> None:
     assert predict_rows([row], Given(calibration=known))[0].step_time_s == recorded.step_time_s
 
 
+def test_cuda_graphs_hold_what_a_memory_model_states() -> None:
+    """3 GiB where it states nothing, as in plans."""
+    rows = [configuration(cuda_graphs=graphs) for graphs in (False, True)]
+    for stated, held in ((0.0, 3.0), (1.0, 1.0)):
+        without, graphs = predict_rows(rows, Given(memory_model=MemoryModel(name="m", graph_gib=stated)))
+        assert graphs.memory_bytes and without.memory_bytes
+        assert graphs.memory_bytes - without.memory_bytes == held * GIB
+
+
 def test_cuda_graphs_leave_the_waits_of_ranks_for_each_other() -> None:
     """With tensor ranks graphs take away what one device by itself would wait for launches, and no more."""
     row = configuration(hidden=1024, layers=16, stack="megatron-core", gpu="H100", precision="fp8")
