@@ -5,22 +5,29 @@ Sets: the slow class holds the blocks with a device of the slowest type, the fas
 (``taut.formulations.partition``). The stages are the devices of pipelines that are priced by their order.
 Data: N slow blocks, dp pipelines of pp blocks each.
 
-(1) Some pipeline has at least :math:`n = \lceil N / dp \rceil` slow blocks. Which of its stages are n of them makes
-    :math:`\binom{pp}{n}` cases. In each case the chunks of these stages take the seconds of the slow class, and their
-    rings have a slow member. All else is at its best.
+(1) Some pipeline has at least :math:`n = \lceil N / dp \rceil` slow blocks. Of a pipeline with the most, n stages are
+    slow and no others, or more are. Which stages are these n makes :math:`\binom{pp}{n}` cases, and which are the first
+    n + 1 makes :math:`\binom{pp}{n + 1}`. In each case the chunks of these stages take the seconds of the slow class,
+    and their rings have a slow member. All else is at its best. Where both together are more than ``MOST_CASES``, the
+    cases say which stages are the first n.
 (2) Each case is divided by the first stage that spans nodes (``taut.solver.ladder.chunk_racks``). A stage that is
     confined to one node has one class. So if all stages are confined, the n stages are the only slow ones: N = n dp.
 (3) A node holds c blocks. A confined stage takes dp of them, or dp / c whole nodes. Hence at most :math:`f =
-    \max(\lfloor c / dp \rfloor, 1)` confined stages share a node, and a pipeline with p confined stages stops at
-    :math:`\lceil p / f \rceil` nodes with these. On the last of them at most c - dp further stages have room, and c on
-    every further node. If all are confined, it leaves its node where the class changes, and every f stages between:
-    :math:`\sum_r \lceil r / f \rceil - 1` hops, r stages of one class in a row. Every pipeline makes so many hops,
-    unlike those of ``taut.solver.bounds.rack_cases`` (6).
+    \max(\lfloor c / dp \rfloor, 1)` confined stages share a node, the last of them leave at most c - dp further stages
+    room, and c stages fit any other node. A node has one class, so the pipeline of (1) leaves its node where the class
+    changes. Of r stages of one class in a row let q be confined. They stop at
+
+    .. math:: \lceil q / f \rceil + \lceil (r - q - (c - dp)) / c \rceil
+
+    nodes, without c - dp if q = 0. Stages behind the first n or n + 1 of (1) are of any class, and count with the last
+    of these, unless these are all slow ones, as they also are if n are confined and N = n dp. The pipeline makes a hop
+    less than it has stops. In ``taut.solver.bounds.rack_cases`` (6), some pipeline makes the mean number instead.
 (4) If 2 dp blocks fit a node, a tied embedding makes two cases of each case. Either some replica exchanges it between
     nodes, or first and last stage share nodes in every replica. In the latter case both are of one class in the
-    pipeline of (1), so that its n slow stages may be chosen with both or with neither; if n = 1, both are slow or
-    neither is. The pipeline returns to its first node, with :math:`\lceil pp / c \rceil` hops if no node holds it. If 2
-    dp = c and stage 0 is confined, its node is full, and (3) holds for the stages between.
+    pipeline of (1), so that both are among its slow stages or neither is, and of those between the first are. If the
+    first n alone are told apart and n = 1, both are slow or neither is. The pipeline returns to its first node, with
+    :math:`\lceil pp / c \rceil` hops if no node holds it. If 2 dp = c and stage 0 is confined, its node is full, and
+    (3) holds for the stages between.
 
 The bound is the least of the cases. Layers are counted before, and alone where there are more than ``MOST_CASES``:
 
@@ -37,6 +44,7 @@ The bound is the least of the cases. Layers are counted before, and alone where 
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations, groupby
 from math import comb
 from typing import Any, NamedTuple
@@ -160,19 +168,26 @@ def _cases(
     """The cases (1)."""
     slowest, given = slowest_type(problem, candidate), racks.given
     slower = _slower(problem, candidate, best, given, np.zeros(candidate.pp, np.bool_))
-    whole = slow_blocks(problem, candidate.width, slowest)[0] == stages * candidate.pipelines
     inside, apart = racks.exchange
     held, last = groups_of_node(problem, candidate.width), candidate.pp - 1
     returns = inside < apart and 2 * candidate.pipelines <= held
-    patterns = list(combinations(range(candidate.pp), stages))
-    shared = [some for some in patterns if (0 in some) == (last in some)] + ([(0, last)] if stages == 1 else [])
     exchange = (apart, apart) if returns else (inside, apart)
-    for some, back in [*((some, False) for some in patterns), *((some, True) for some in (shared if returns else []))]:
+    fewest, _ = slow_blocks(problem, candidate.width, slowest)
+    whole, exact = fewest == stages * candidate.pipelines, comb(candidate.pp + 1, stages + 1) <= MOST_CASES
+    counts = [(stages, exact)] + [(stages + 1, False)] * (exact and stages < min(candidate.pp, fewest))
+    patterns = list[tuple[tuple[int, ...], bool, bool]]()
+    for count, known in counts:
+        every = list(combinations(range(candidate.pp), count))
+        shared = [some for some in every if (0 in some) == (last in some)]
+        shared += [(0, last)] if count == 1 and not known else []
+        patterns += [*((some, False, known) for some in every), *((some, True, known) for some in shared if returns)]
+    for some, back, known in patterns:
         slow = np.isin(np.arange(candidate.pp), some)
         case = replace(given, slower=slower._replace(devices=slow))
         crossings = racks.crossings
         if racks.hop > 0:
-            crossings = _crossings(problem, candidate, slow, len(crossings) - 1, whole=whole, back=back)
+            sizes = held, candidate.pipelines, len(crossings) - 1
+            crossings = _crossings(tuple(slow.tolist()), *sizes, whole=whole, back=back, known=known)
         each = (inside, inside) if back else exchange
         yield replace(racks, given=case, crossings=crossings, exchange=each)
 
@@ -193,26 +208,40 @@ def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, given
     return of_load(problem, candidate, float(least_rings_by_class(problem, candidate, best)[1:].min()), given)
 
 
+@lru_cache(maxsize=4096)
 def _crossings(
-    problem: PlanningProblem, candidate: Candidate, slow: Flags, most: int, *, whole: bool, back: bool
+    slow: tuple[bool, ...], held: int, blocks: int, most: int, *, whole: bool, back: bool, known: bool
 ) -> Ints:
-    """Hops between nodes that every pipeline makes by confined stages, (3), or (4) with ``back``, (most + 1,)."""
-    held, blocks, pp = groups_of_node(problem, candidate.width), candidate.pipelines, candidate.pp
-    alone = -(-pp // held) + (back and pp > held)
-    if (blocks > held and blocks % held) or (back and 2 * blocks < held):
-        return np.full(most + 1, alone - 1)
-    together, room = max(held // blocks, 1), max(held - blocks, 0)
+    """
+    Hops between nodes that the pipeline of (1) makes by confined stages, (3), or (4) with ``back``, (most + 1,).
+
+    ``slow``: stages of a case, ``known`` where they are all slow ones; ``held``: blocks c of a node; ``blocks``: dp;
+    ``whole``: whether N = n dp.
+    """
+    pp, last = len(slow), max(x for x, each in enumerate(slow) if each)
     # Stages 0 and pp - 1 have a node for themselves where the pipeline returns.
-    between = slow[1:-1] if back else slow
-    stops, own = [alone], back * min(pp - 1, 2)
+    between, own = (slow[1:-1], min(pp - 1, 2)) if back else (slow, 0)
+    told = max((x + 1 for x, each in enumerate(between) if each), default=0)
+    every = _rows(slow, pp if known else told + back)
+    stops = [max(-(-pp // held) + (back and pp > held), sum(-(-row // held) for row in every))]
+    if (blocks > held and blocks % held) or (back and 2 * blocks < held):
+        return np.full(most + 1, stops[0] - 1)
+    together, room = max(held // blocks, 1), max(held - blocks, 0)
     for p in range(1, pp + 1):
-        confined = min(p - back, len(between))
-        left = len(between) - confined - (room if confined else 0)
-        stops.append(own - (-confined // together) - (-max(left, 0) // held))
-    if whole:
-        stops[pp] = own + sum(-(-len(list(row)) // together) for _, row in groupby(between.tolist()))
-    found = np.maximum.accumulate(np.array(stops)) - 1
-    return np.asarray(found[: most + 1] if most else found[-1:])
+        confined, found = p - back, own
+        for row in _rows(between, len(between) if known or (whole and last < p) else told):
+            inside = min(row, confined)
+            left, confined = row - inside - (room if inside else 0), confined - inside
+            found += -(-inside // together) - (-max(left, 0) // held)
+        stops.append(found)
+    hops = np.maximum.accumulate(np.array(stops)) - 1
+    return np.asarray(hops[: most + 1] if most else hops[-1:])
+
+
+def _rows(slow: tuple[bool, ...], known: int) -> list[int]:
+    """Stages in a row that are of one class, of which so many first ones are known: all others go with the last row."""
+    rows = [len(list(row)) for _, row in groupby(slow[:known])]
+    return [*rows[:-1], sum(rows[-1:]) + len(slow) - known]
 
 
 def of_cases(witness: dict[str, Any]) -> bool:

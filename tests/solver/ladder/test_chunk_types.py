@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taut.data.arrays import Ints
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.certificate.verify import verify_document
@@ -93,6 +94,56 @@ def _most_of_optimum(seed: int) -> float:
         if np.isfinite(plans.optimum) and (refutes := most_within(given, candidate, ladder.links)):
             shares.append(most_refuted(refutes, 2 * plans.optimum) / plans.optimum)
     return max(shares)
+
+
+SIZES = [(2, 1, 4), (2, 1, 6), (4, 2, 6), (4, 2, 8), (4, 1, 8), (4, 3, 4), (2, 2, 5), (6, 2, 6)]
+"""Blocks that a node holds, pipelines, and stages."""
+
+
+def _hops(stages: Ints, slow_nodes: Ints, held: int, *, back: bool, exact: bool) -> tuple[int, int]:
+    """
+    Hops of the pipeline with most slow blocks, and those that its case says at least.
+
+    ``stages``: nodes of the replicas of every stage (pp, dp); ``exact``: whether cases know all slow stages.
+    """
+    pp, dp = stages.shape
+    slow = np.isin(stages, slow_nodes)
+    own, n = slow[:, slow.sum(axis=0).argmax()], -(-int(slow.sum()) // dp)
+    nodes = stages[:, slow.sum(axis=0).argmax()]
+    known = exact and own.sum() == n
+    ends = [0, pp - 1] if back else []
+    between = [x for x in np.flatnonzero(own).tolist() if x not in ends]
+    ends = [x for x in ends if own[x]]
+    some = {*ends, *between[: max(n + (exact and not known) - len(ends), 0)]}
+    confined = [len({*row}) <= max(dp // held, 1) for row in stages.tolist()]
+    first = confined.index(False) if False in confined else pp
+    found = chunk_types._crossings(
+        tuple(x in some for x in range(pp)), held, dp, pp, whole=slow.sum() == n * dp, back=back, known=known
+    )
+    return int((nodes[1:] != nodes[:-1]).sum()), int(found[first])
+
+
+def test_no_case_has_more_hops_than_a_placement() -> None:
+    """Of random placements the pipeline with most slow blocks makes the hops of its case, and many make no more."""
+    rng, tight = np.random.default_rng(0), dict.fromkeys([(b, e) for b in (False, True) for e in (False, True)], 0)
+    for _ in range(4000):
+        held, dp, pp = SIZES[int(rng.integers(len(SIZES)))]
+        nodes = pp * dp // held
+        slow = rng.choice(nodes, int(rng.integers(1, nodes)), replace=False)
+        slots = np.repeat(rng.permutation(nodes), held)
+        returns = 2 * dp <= held and rng.random() < 0.5
+        if returns:
+            slots = np.roll(slots, dp)
+        for _ in range(int(rng.integers(4))):
+            one, other = rng.integers(dp * returns, len(slots) - dp * returns, size=2)
+            slots[[one, other]] = slots[[other, one]]
+        stages = slots.reshape(pp, dp)
+        for exact in (False, True):
+            back = bool(returns and (stages[0] == stages[-1]).all())
+            hops, least = _hops(stages, slow, held, back=back, exact=exact)
+            assert least <= hops, (stages, slow, held, back, exact)
+            tight[back, exact] += least == hops
+    assert min(tight.values()) > 100, tight
 
 
 def mixed(**space: Any) -> PlanningProblem:
