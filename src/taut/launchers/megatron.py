@@ -88,6 +88,7 @@ USUAL = {
     "--accumulate-grad-batches": "1",
     BY_RANK: "duplicated", "--muon-num-ns-steps": "5", "--muon-fp32-matmul-prec": "medium",
     "--muon-scalar-optimizer": "adam", "--muon-coefficient-type": "quintic",
+    "--main-params-dtype": "fp32", "--main-grads-dtype": "fp32",
 }  # fmt: skip
 """Flags that decide a price, most of them Muon's, with the values that are priced."""
 PRECISION_AWARE, MOMENTS = "--use-precision-aware-optimizer", ("--exp-avg-dtype", "--exp-avg-sq-dtype")
