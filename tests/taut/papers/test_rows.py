@@ -83,7 +83,7 @@ def test_texts_of_searches_agree_with_their_tables() -> None:
 
 
 STATED = {
-    "results/searches.md#amp": "2.72 0.3736",  # Section 4.4: the flat ring of 16 replicas; by `taut plan`.
+    "results/searches.md#amp": "2.72 0.15 0.3706",  # Section 4.4: the flat ring of 16 replicas; by `taut plan`.
     "results/searches.md#hethub": "10.3 9.8 412.49 507.3 3.9",  # Section 4.4, figure 8; the last by the test above.
     "results/vtrain.md#table-i-plans-of-mt-nlg": "1.1226 1.1228",  # The scalars, in the JSON of the command.
     "results/vtrain.md#table-iii-the-compute-optimal-model": "0.01",  # Rounding of the published sizes.
