@@ -139,11 +139,6 @@ FEATURES = (
 """Features of a software stack that made its releases faster."""
 
 
-def records(chosen: Any, recompute: Collection[str]) -> bool:
-    """Whether runs of dense models record passes as CUDA graphs: one stage, whole weights, nothing recomputed whole."""
-    return bool(chosen.pp == 1 and chosen.zero < 2 and "full" not in recompute and not chosen.activation_offload)
-
-
 def features_of(stated: Iterable[str], chosen: Any, recompute: Collection[str]) -> list[str]:
     """What a strategy has of the features of its calibration's runs; no CUDA graph records layers recomputed whole."""
     absent = {
@@ -151,7 +146,7 @@ def features_of(stated: Iterable[str], chosen: Any, recompute: Collection[str]) 
         BETWEEN_REPLICAS: chosen.dp * chosen.cp == 1,
         FP8_GATHERS: chosen.zero == 0,
         **dict.fromkeys((one for one in FEATURES if one.endswith("graphs")), "full" in recompute),
-        **dict.fromkeys(RECORDING, not records(chosen, recompute)),
+        **dict.fromkeys(RECORDING, not chosen.records(recompute)),
     }
     return [one for one in stated if not absent.get(one)]
 

@@ -313,6 +313,8 @@ APART = {
     if isinstance(mark, Apart)
 }
 """Columns that the closed form of dense rows does not price, with what rows have to which coefficients are fitted."""
+SCALED = ("n_gpus", "dp", "dp_shard", "global_batch", "measured_s", "measured_bytes")
+"""Columns in which runs of one plan with as many micro-batches may differ."""
 
 
 @dataclass(frozen=True, slots=True)

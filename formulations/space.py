@@ -27,7 +27,7 @@ has ZeRO-0, and a single tensor rank has no sequence parallelism. Stages, recomp
 decided inside a candidate.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from itertools import groupby
@@ -38,7 +38,6 @@ from typing import Annotated, Any, Self, get_type_hints
 import pydantic
 from pydantic import field_validator
 
-from taut.data.calibration import records
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
@@ -255,7 +254,11 @@ class Candidate(_Hashed):
     @property
     def recorded(self) -> bool:
         """Whether CUDA graphs may launch its passes, where costs have rows of these."""
-        return records(self, (self.uniform_recompute,))
+        return self.records((self.uniform_recompute,))
+
+    def records(self, recompute: Collection[str]) -> bool:
+        """Whether runs of dense models record passes as CUDA graphs: one stage, whole weights, no whole recompute."""
+        return self.pp == 1 and self.zero < 2 and "full" not in recompute and not self.activation_offload
 
     @property
     def width(self) -> int:

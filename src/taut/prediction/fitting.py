@@ -13,7 +13,7 @@ from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer_factor import SIZES, LayerFactor
 from taut.data.memory import ALL_FEATURES, MemoryModel, MemoryNetwork
-from taut.data.samples import APART, ConfigurationRow, read_samples
+from taut.data.samples import APART, SCALED, ConfigurationRow, read_samples
 from taut.data.seen import Seen
 from taut.data.units import GIB
 from taut.errors import DataError
@@ -36,8 +36,6 @@ from taut.solver.calibration.memory import fit_memory
 
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")
 """What a memory model remembers least and most of."""
-SCALED = ("n_gpus", "dp", "dp_shard", "global_batch", "measured_s", "measured_bytes")
-"""Columns in which runs of one plan with as many micro-batches may differ."""
 
 
 def fit_latency(path: str | Path, *, name: str, source: str = "", cluster: str = "") -> Calibration:
