@@ -81,9 +81,14 @@ class SharedTime:
     began: float = field(default_factory=perf_counter)
 
     @property
+    def left_s(self) -> float | None:
+        """Seconds that are left, None for no limit."""
+        return None if self.within is None else max(self.within - (perf_counter() - self.began), 0.0)
+
+    @property
     def is_over(self) -> bool:
         """Whether no seconds are left."""
-        return self.within is not None and perf_counter() - self.began > self.within
+        return self.left_s == 0
 
     def of_next(self, searches: int) -> Limits:
         """Limits of each of the next so many searches, which have a tenth of a second at least."""

@@ -102,6 +102,8 @@ def front(found: Sequence[Point]) -> list[Point]:
     return chosen
 
 
+NONE_YET = "none found so far"
+
 COUNTS = sorted({gpus(plan) for plan in PLANS if gpus(plan) % NODE_SIZE == 0})
 """Numbers of GPUs of (2)."""
 
@@ -109,10 +111,15 @@ COUNTS = sorted({gpus(plan) for plan in PLANS if gpus(plan) % NODE_SIZE == 0})
 def best_plans(
     *, work_limit: int = WORK, time_limit: float | None = None, jobs: int | None = None, progress: Told | None = None
 ) -> list[Best]:
-    """The best plan for every number of GPUs, (2), until a signal, on processes; limits are of each search."""
-    with local_executor(jobs or cores()) as pool:
+    """The best plan for every number of GPUs, (2), until a signal, on processes that share the seconds."""
+    count, end = jobs or cores(), math.inf if time_limit is None else perf_counter() + time_limit
+    with local_executor(count) as pool:
         # The largest have the most candidates: begun first, none of them runs alone at the end.
-        futures = [pool.submit(best_plan, count, work_limit, time_limit) for count in reversed(COUNTS)]
+        left = [math.ceil((len(COUNTS) - done) / count) for done in range(len(COUNTS))]
+        futures = [
+            pool.submit(best_plan, gpus, work_limit, end, rounds)
+            for gpus, rounds in zip(reversed(COUNTS), left, strict=True)
+        ]
 
         def made(count: int) -> Best:
             if progress is not None:
@@ -122,17 +129,20 @@ def best_plans(
         return sorted(rows_so_far(range(len(COUNTS)), made), key=lambda best: best.gpus)
 
 
-def best_plan(devices: int, work_limit: int, time_limit: float | None = None) -> Best:
-    """The best plan of so many GPUs, which is posed and searched within the limits."""
+def best_plan(devices: int, work_limit: int, end: float = math.inf, rounds: int = 1) -> Best:
+    """The best plan of so many GPUs, posed and searched in the first of so many equal rounds until ``end``."""
     began = perf_counter()
+    each = (end - began) / rounds
+    if each <= 0:
+        return Best(devices, None, None, None, NONE_YET)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem = planning_problem(PlanRequest(**{**REQUEST, "cluster": BLOOM.cluster_of(devices)}))
-        limits = Limits(work_limit=work_limit, time_limit=time_limit, gap=GAP, workers=1)
+        limits = Limits(work_limit=work_limit, time_limit=None if math.isinf(end) else each, gap=GAP, workers=1)
         result = search(problem, limits.shared(perf_counter() - began, 1))
     bound = result.lower_bound if math.isfinite(result.lower_bound) else None
     if result.incumbent is None:
         proven = result.status is Status.INFEASIBLE
-        return Best(devices, None, None, bound, TOO_LARGE if proven else "none found so far")
+        return Best(devices, None, None, bound, TOO_LARGE if proven else NONE_YET)
     chosen = result.incumbent.strategy.candidate
     return Best(devices, (chosen.tp, chosen.dp, chosen.pp), result.incumbent.seconds, bound, "")

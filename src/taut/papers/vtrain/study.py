@@ -223,8 +223,7 @@ def reproduce_vtrain(
     figure = None
     if "figure-10" in wanted and not (three and was_interrupted()):
         points, work = space.points(scalar), work_limit or space.WORK
-        each = shared.of_next(rounds).time_limit
-        best = space.best_plans(work_limit=work, time_limit=each, jobs=jobs, progress=progress)
+        best = space.best_plans(work_limit=work, time_limit=shared.left_s, jobs=jobs, progress=progress)
         figure = Space(points=tuple(points), front=tuple(space.front(points)), best=tuple(best))
     return Study(scalar, price, tuple(one), tuple(three), nine, figure)
 
