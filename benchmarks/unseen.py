@@ -10,6 +10,13 @@ printed band and are said to fit. All of them ran.
 - ``AutoModel``: NVIDIA-NeMo/Automodel, docs/performance-summary.mdx, and the recipes that it names, DGX H100
 - ``Llama 3``: arXiv 2407.21783, table 4, whose FLOP of a token are taken with half of the scores
 - ``TinyLlama``: jzhang38/TinyLlama, README, A100 of 40 GB
+- ``torchtitan, AWS``: settings of aws-samples/sagemaker-distributed-training-workshop, 14_torchtitan, and speeds of the
+  AWS machine learning blog of October 2024 that names it: four nodes of H100, compiled
+- ``torchtitan, Trainy``: pytorch/torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md, H200, compiled
+- ``torchtitan, torchao``: pytorch/ao, torchao/float8/README.md, eight H100, compiled; scales by rows as by blocks
+- ``torchtitan, DDP``: dudeperf3ct/minicode-llm, codellm_pretrain/torch_titan, two H100, compiled
+- ``fms-fsdp``: foundation-model-stack/fms-fsdp, README, 128 A100 with two cards of 200 Gb/s a node, FSDP compiled; runs
+  whose HFU says that every block or none is recomputed
 - ``nanotron``: the fastest run of every model on 1 to 64 nodes of huggingface/nanotron's ultra-scale playbook, H100,
   batch 256 of 4,096 tokens; sizes as of nanotron's scripts/scaling_benchmarks.py
 """
@@ -35,6 +42,7 @@ MODELS: dict[str, tuple[int, ...]] = {
     "13B": (40, 5120, 40, 8, 17920, 128256, 4096), "70B": (80, 8192, 64, 8, 28672, 128256, 4096),
     "1.1B": (22, 2048, 32, 4, 5632, 32000, 2048), "1.34B": (16, 2048, 32, 32, 8192, 131072, 4096),
     "3.57B": (28, 3072, 32, 32, 8192, 131072, 4096), "8.86B": (32, 4096, 32, 32, 14336, 131072, 4096),
+    "1B": (16, 2048, 32, 8, 8192, 32768, 8192), "Llama 2 34B": (48, 8192, 64, 8, 22016, 32000, 4096),
     "80B": (80, 8192, 64, 64, 28672, 131072, 4096), "Qwen3 30B-A3B": (48, 2048, 32, 4, 6144, 151936, 4096),
     "GPT-OSS 20B": (24, 2880, 64, 8, 2880, 201088, 4096), "GPT-OSS 120B": (36, 2880, 64, 8, 2880, 201088, 4096),
 }  # fmt: skip
@@ -43,6 +51,7 @@ EXPERTS = {"Qwen3 30B-A3B": (128, 8, 768), "GPT-OSS 20B": (32, 4, 2880), "GPT-OS
 FURTHER: dict[str, dict[str, Any]] = {
     **{name: {"dropout": False} for name in MODELS if name.startswith("Nemotron")},
     "1.34B": {"gated_mlp": True, "tied_embedding": True}, "3.57B": {"tied_embedding": True},
+    "1B": {"gated_mlp": True, "tied_embedding": True},
 }  # fmt: skip
 
 NEMO: tuple[tuple[str, str, str, int, int, int, tuple[int, ...], int, float], ...] = (
@@ -83,6 +92,20 @@ KEMPNER = (
     ("13B", 32, 4, 4, 4, 5.03, 36.3), ("70B", 32, 4, 2, 4, 14.85, 93.2),
 )  # fmt: skip
 """Model, GPUs, tp, micro-batch, micro-batches of a replica, seconds and GB."""
+TITAN = (
+    ("AWS", "h100-80gb", "Llama 3 8B", "bf16", 32, 1, 7166, None),
+    ("AWS", "h100-80gb", "Llama 3 8B", "fp8", 32, 1, 8950, None),
+    ("Trainy", "h200-141gb", "Llama 3 8B", "fp8", 32, 2, 10938, 47.96),
+    ("Trainy", "h200-141gb", "Llama 3 8B", "fp8", 64, 2, 10753, 46.97),
+    ("torchao", "h100-80gb", "Llama 3 8B", "bf16", 8, 1, 6150, 47.65),
+    ("torchao", "h100-80gb", "Llama 3 8B", "fp8", 8, 1, 7689.5, 47.77),
+    ("torchao", "h100-80gb", "Llama 3 8B", "fp8-blockwise", 8, 1, 6768, 47.79),
+)  # fmt: skip
+"""Who, device, model, precision, GPUs, micro-batch, tokens a second of a GPU and GB; recompute is selective."""
+FMS = (
+    ("Llama 2 7B", "none", 8, 4550), ("Llama 2 34B", "full", None, 820), ("Llama 2 70B", "full", None, 410),
+)  # fmt: skip
+"""Model, recompute, replicas with a copy, and tokens a second of a GPU."""
 NANOTRON = (
     ("1.34B", 8, 1, 1, 2, 0, 40150, 50.2), ("1.34B", 16, 1, 1, 2, 1, 38840, 35.0),
     ("1.34B", 32, 1, 1, 2, 1, 36990, 34.9), ("1.34B", 64, 1, 1, 1, 1, 31297, 23.8),
@@ -154,6 +177,24 @@ def runs() -> Iterator[Run]:
         yield _run("Llama 3", "Llama 3 405B", seconds, gpu="h100-80gb", n_gpus=gpus, global_batch=batch, **said)
     said = {"n_gpus": 16, "global_batch": 1024, "micro_batch": 8, "zero": 3}
     yield _run("TinyLlama", "1.1B", 24000, **(torch | {"gpu": "a100-40gb"}), **said)
+    torch = {"precision": "bf16", "stack": "torchtitan"}
+    for who, gpu, model, precision, gpus, micro, speed, peak in TITAN:
+        said = {"gpu": gpu, "n_gpus": gpus, "global_batch": gpus * micro, "micro_batch": micro, "zero": 3}
+        said |= torch | {"precision": precision, "recompute": "selective"}
+        yield _run(f"torchtitan, {who}", model, speed, peak, **said)
+    said = {"gpu": "h100-80gb", "n_gpus": 2, "global_batch": 12, "micro_batch": 6}
+    yield _run("torchtitan, DDP", "1B", 55000, 72.82, **torch, **said)
+    for model, again, copies, speed in FMS:
+        said = {
+            "gpu": "a100-80gb",
+            "n_gpus": 128,
+            "global_batch": 256,
+            "micro_batch": 2,
+            "zero": 3,
+            "cluster": "jean-zay",
+            "grad_precision": "bf16",
+        }
+        yield _run("fms-fsdp", model, speed, **torch, **said, recompute=again, dp_shard=copies)
     for model, gpus, tp, pp, micro, zero, speed, gib in NANOTRON:
         said = {"n_gpus": gpus, "tp": tp, "pp": pp, "micro_batch": micro, "zero": zero}
         yield _run("nanotron", model, speed, gib, gpu="h100-80gb", global_batch=256, **said)

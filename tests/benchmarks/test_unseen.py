@@ -17,5 +17,5 @@ def test_the_table_is_that_of_today() -> None:
     """Every run is priced, and its line stands on the page."""
     every = list(runs())
     found = predict_rows([run.row for run in every])
-    assert not [one.error for one in found if one.error] and len(found) == 75
+    assert not [one.error for one in found if one.error] and len(found) == 86
     assert as_table(lines(every, found)) in TABLE.read_text(encoding="utf-8")
