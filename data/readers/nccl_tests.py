@@ -59,7 +59,7 @@ _GROUP = re.compile(r"\sGroup\s+(\d{1,9})\s")
 _START = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _FIGURES = re.compile(r"\s*\d+\s+\d+\s")
 _FAILED = re.compile(r"#\s*(Out of bounds values|Bitwise mismatches)\s*:.*\bFAILED\b")
-_SIZES = re.compile(r"#.*\bmaxBytes (\d+) step: (\d+)\((factor|bytes)\)")
+_SIZES = re.compile(r"#.*\bminBytes (\d+) maxBytes (\d+) step: (\d+)\((factor|bytes)\)")
 _TOGETHER = re.compile(r"#.*\bagg iters: ([2-9]|\d{2})")
 _REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+)")
 _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
@@ -173,15 +173,28 @@ def _untimed(rows: tuple[NcclRow, ...]) -> tuple[NcclRow, ...]:
 
 
 def _check_end(lines: list[str], largest: int, path: Path) -> None:
-    """Refuse a run whose next size would be one of those that its head announces, but for rounding to ranks."""
+    """Refuse a run before the last size that its head announces, but for rounding to ranks."""
     head = next(filter(None, map(_SIZES.match, lines)), None)
     if head is None:
         return
     reduced = [int(match[1]) for line in lines if (match := _REDUCED.match(line))]
-    most, step = min([int(head[1]), *reduced]), int(head[2])
-    following = largest * step if head[3] == "factor" else largest + step
-    if following < 0.99 * most and largest < most:
+    first, most, step = int(head[1]), min([int(head[2]), *reduced]), int(head[3])
+    if _is_before(largest, _last_size(first, most, step if head[4] == "factor" else 0, step)):
         raise DataError(f"{path}: ends at {largest} bytes, expected messages up to {most} as its head says")
+
+
+def _last_size(first: int, most: int, factor: int, step: int) -> int:
+    """The last of the sizes from the first on, times a factor above 1 or else a step apart, up to the largest."""
+    if factor > 1 and first > 0:
+        while first * factor <= most:
+            first *= factor
+        return first
+    return most - (most - first) % step if step > 0 and first < most else most
+
+
+def _is_before(largest: int, last: int) -> bool:
+    """Whether a size is below the last by more than rounding to ranks: 16 bytes each, here of 1024, or a hundredth."""
+    return largest < 0.99 * last - 16 * 1024
 
 
 def _check_end_json(report: dict[str, Any], rows: tuple[NcclRow, ...], path: Path) -> None:
@@ -194,8 +207,11 @@ def _check_end_json(report: dict[str, Any], rows: tuple[NcclRow, ...], path: Pat
             told = "false" if okay is False else shorten(okay)
             said = f"{name}.okay is {told} ({shorten(found.get('count'))} values)"
             raise DataError(f"{path}: {said}, expected true, as wrong results say nothing")
-    most = config.get("maximum_bytes") if isinstance(config, dict) and "out_of_bounds" not in report else None
-    if rows and isinstance(most, int) and (largest := max(row.size for row in rows)) < 0.99 * most:
+    if not rows or not isinstance(config, dict) or "out_of_bounds" in report:
+        return
+    names = ("minimum_bytes", "maximum_bytes", "step_factor", "step_bytes")
+    first, most, factor, step = (own if isinstance(own := config.get(name), int) else 0 for name in names)
+    if _is_before(largest := max(row.size for row in rows), _last_size(first, most, factor, step)):
         said = f"ends at {largest} bytes without out_of_bounds"
         raise DataError(f"{path}: {said}, expected messages up to {most} as config.maximum_bytes says")
 

@@ -156,6 +156,32 @@ def test_json_of_a_run_that_ended_early_is_refused(tmp_path: Path) -> None:
         read(tmp_path, json.dumps({**report(), "bitwise_mismatches": {"count": 2, "okay": False}}))
 
 
+@pytest.mark.parametrize(
+    ("first", "most", "step", "is_whole"),
+    [
+        # 1024 x 2^16 is 67108864: the next size is that announced, and was not reached; or beyond it.
+        (1024, 134217728, ("factor", 2), False),
+        (1024, 134217727, ("factor", 2), True),
+        # 1048576 bytes apart, the last size up to 68157439 is 67108864, up to 68157440 one more.
+        (1048576, 68157439, ("bytes", 1048576), True),
+        (1048576, 68157440, ("bytes", 1048576), False),
+    ],
+)
+def test_last_size_follows_from_the_step(
+    tmp_path: Path, first: int, most: int, step: tuple[str, int], is_whole: bool
+) -> None:
+    """Text without its end and JSON without its summary are whole if the last size of the step is there."""
+    kind, value = step
+    sizes = {"minimum_bytes": first, "maximum_bytes": most, f"step_{kind}": value}
+    head = START.replace("minBytes 8 maxBytes 64", f"minBytes {first} maxBytes {most} step: {value}({kind}) warmup")
+    for text in (json.dumps(report(config={**report()["config"], **sizes})), head + ranks(*FOUR) + HEADER + ROWS):
+        if is_whole:
+            assert read(tmp_path, text).rows[-1].size == 67108864
+        else:
+            with pytest.raises(DataError, match=f"ends at 67108864 bytes.*, expected messages up to {most} as"):
+                read(tmp_path, text)
+
+
 def test_repeats_have_medians_of_bandwidths_and_of_the_times_that_are_known() -> None:
     """A run whose time is unknown says nothing of latency, and its bandwidth counts like any other."""
     rows = [replace(READ[0], time_us=time, busbw=busbw) for time, busbw in ((math.inf, 50.0), (8.0, 44.0), (9.0, 40.0))]
