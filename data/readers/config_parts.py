@@ -20,6 +20,7 @@ Two rules need a formula:
     :math:`k E / (E + Z)` of E, rounded: 12 of 768 with 512 that work are 8.
 """
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -240,7 +241,14 @@ def _further_of_nemotron(file: _File, known: Collection[str]) -> dict[str, Any]:
     """Layers for further tokens, one token's for all, as in NVIDIA's runs, unless the file says otherwise."""
     names = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
     name = next((name for name in names if file.get(name)), names[1])
-    kinds = _nemotron_kinds(file, name, list(file.get(name) or ("attention", "moe")))
+    listed = list(file.get(name) or ("attention", "moe"))
+    try:
+        kinds = _nemotron_kinds(file, name, listed)
+    except DataError as error:
+        if not all(isinstance(each, str) for each in listed):
+            raise
+        warnings.warn(f"{error}, so layers of further tokens are not read", UserWarning, stacklevel=2)
+        return {}
     repeated = file.get("mtp_use_repeated_layer")
     own = {"mtp_kinds": kinds, "mtp_repeated": True if repeated is None else repeated}
     return own if set(kinds) <= set(known) else {}

@@ -224,10 +224,10 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
         said.append("attention to chosen blocks (sparse_config) is priced as attention to all")
     if further := first(values, "further"):
         name = next(name for name in NAMES["further"] if values.get(name) is not None)
-        said.append(
-            f"prediction of further tokens ({name} {shorten(further)}) is left out, as in most runs; "
-            "--mtp-layers (in Python mtp_layers) takes it in"
+        how = (
+            "; --mtp-layers (in Python mtp_layers) takes it in" if model.mtp_kinds or not model.blocks[-1].only else ""
         )
+        said.append(f"prediction of further tokens ({name} {shorten(further)}) is left out, as in most runs{how}")
     if said:
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)
 

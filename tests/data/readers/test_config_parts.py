@@ -220,6 +220,20 @@ def test_layers_of_further_tokens_are_read(tmp_path: Path) -> None:
         read(tmp_path, {**SUPER, "mtp_use_repeated_layer": "no"})
 
 
+def test_an_unknown_letter_of_further_tokens_alone_leaves_them_out(tmp_path: Path) -> None:
+    """The model without further tokens is what it was, and asking for them is refused."""
+    letters = {"mtp_hybrid_override_pattern": "*X", "num_nextn_predict_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps({**SUPER, **letters}), encoding="utf-8")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = read_config(tmp_path / "config.json", seq=4096)
+    assert model == read(tmp_path, SUPER).model_copy(update={"mtp_kinds": [], "mtp_repeated": False})
+    words = " ".join(str(each.message) for each in said)
+    assert "mtp_hybrid_override_pattern names 'X', expected " in words and "--mtp-layers" not in words
+    with pytest.raises(DataError, match="mtp_layers is 1, expected mtp_kinds"):
+        ModelSpec.parse({**model.model_dump(exclude_none=True), "mtp_layers": 1}, "super")
+
+
 def test_a_pattern_of_another_length_is_refused(tmp_path: Path) -> None:
     """Transformers would build as many layers as the pattern, and four where a file has none."""
     with pytest.raises(DataError, match="layers_block_type has 4 entries, expected one for each of num_hidden_layers"):
