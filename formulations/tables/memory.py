@@ -20,8 +20,8 @@ gradient and optimizer state for each. Under ZeRO stage k or above :math:`d_k` d
     (``taut.formulations.mechanisms.shards`` (3)). They have the coefficient of gradients.
 
 (4) bytes = sum over terms of coefficient times term, plus overhead. The overhead has a part for several stages, a
-    part for several replicas or context ranks, and a part for CUDA graphs. ``taut.formulations.terms`` (3) sums the
-    list of terms;
+    part for several replicas or context ranks, and a part for CUDA graphs where not all is recomputed whole.
+    ``taut.formulations.terms`` (3) sums the list of terms;
 (5) a plan fits a device type if ceil(bytes / 1024) + margin <= capacity, in KiB.
 
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
@@ -79,6 +79,7 @@ from taut.formulations.mechanisms.muon import Matrices, least_matrices, matrix_m
 from taut.formulations.mechanisms.shards import unsummed_bytes
 from taut.formulations.schedules.orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import MEMORY, Candidate, OrderKey
+from taut.formulations.tables.priced_layers import FULL
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import MOMENTS, MemoryTerm, bytes_in_passes, bytes_of_moment, device_bytes
 
@@ -191,17 +192,21 @@ def stage_memory(problem: "PlanningProblem", candidate: Candidate, *, margin: bo
 def _memory_of_terms(problem: "PlanningProblem", candidate: Candidate, margin: bool) -> StageMemory:
     """Memory of ranges (recompute, L+1, L+1), with a micro-batch more where passes run side by side, (8)."""
     tables, model = problem.tables(candidate), problem.memory_of(candidate)
-    terms = memory_terms(Figures.of_ranges(tables, *[slice(None)] * 3), model, candidate)
     every = np.arange(len(RECOMPUTE))[:, None, None]
+    terms = memory_terms(Figures.of_ranges(tables, *[slice(None)] * 3), model, candidate)
     if hides_exchange(problem.space, problem.model, candidate) and not candidate.is_order_priced:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, every, tables.layer_activation)))
     fixed = np.asarray(bytes_in_passes(terms), dtype=np.int64)
     budget, flight = budgets(model, problem.capacity_kib, margin=margin), in_flight(candidate)
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
     activation = np.minimum(weigh_kept(model, every, tables.activation), SATURATED_BYTES // int(flight.max()))
+    graphs = _graph_bytes(model, every)
     if all(term.moment != "update" for term in terms):
-        return StageMemory(fixed, activation, flight, budget)
+        return StageMemory(fixed + graphs, activation, flight, budget)
     update = np.asarray(bytes_of_moment(terms, "always", "update"), dtype=np.int64)
+    if graphs.any():
+        # Graphs are of one stage, so what it holds in the optimizer's step may count as held in the passes.
+        fixed = np.maximum(fixed, update - flight[0] * activation) + graphs
     above = np.where(update > budget.max(), np.maximum(fixed, update), fixed)
     return StageMemory(above, activation, flight, budget, update, fixed)
 
@@ -211,6 +216,7 @@ def bytes_of_stages(problem: "PlanningProblem", candidate: Candidate, recompute:
     tables, model = problem.tables(candidate), problem.memory_of(candidate)
     at, flight = (recompute, first, end), in_flight(candidate)
     terms = memory_terms(Figures.of_ranges(tables, *at), model, candidate)
+    terms.append(MemoryTerm("overhead", "always", _graph_bytes(model, recompute)))
     if hides_exchange(problem.space, problem.model, candidate):
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, recompute, tables.layer_activation[at])))
     kept = np.minimum(weigh_kept(model, recompute, tables.activation[at]), SATURATED_BYTES // int(flight.max()))
@@ -330,9 +336,14 @@ def bytes_of_each(memory: MemoryModel, candidate: Candidate) -> Floats:
 
 
 def overhead(model: MemoryModel, candidate: Candidate) -> int:
-    """Bytes that the framework holds on every device under a candidate, (4)."""
+    """Bytes that the framework holds on every device under a candidate, (4), but for CUDA graphs."""
     groups = (candidate.pp > 1) + (candidate.dp_cp > 1)
-    return model.overhead_bytes + groups * model.group_bytes + model.graph_bytes
+    return model.overhead_bytes + groups * model.group_bytes
+
+
+def _graph_bytes(model: MemoryModel, recompute: Ints) -> Ints:
+    """What CUDA graphs of one stage keep under some recomputes, (4); they record no layers recomputed whole."""
+    return np.where(recompute == FULL, 0, model.graph_bytes)
 
 
 def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:

@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
 from taut.solver.search.search import search
+from taut.solver.simple_plans import even_strategy
 from tests.solver.certificate.reference.test_reference import agree
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
@@ -98,3 +100,20 @@ def test_a_space_of_full_recompute_alone_has_no_graphs() -> None:
             for candidate in [each for each in other.candidates if each.recorded][:3]:
                 assert other.records(candidate) == words
                 assert (other.memory_of(candidate).graph_gib > 0) == (words and given.memory.graph_gib > 0)
+
+
+def test_one_stage_recomputed_whole_keeps_no_graphs() -> None:
+    """Where each stage chooses its recompute, full recompute of the only one is without what the graphs keep."""
+    chosen, checked = ("none", "full"), 0
+    for seed in range(40):
+        given = with_graphs(random_problem(seed), seed)
+        space = given.space.model_copy(update={"recompute": [*chosen], "recompute_by_stage": True})
+        bare = given.memory.model_copy(update={"graph_gib": 0.0})
+        both = [replace(given, space=space, memory=memory) for memory in (given.memory, bare)]
+        for candidate in [each for each in both[0].candidates if each.recorded][:3]:
+            for name, times in zip(chosen, (1, 0), strict=True):
+                strategy = even_strategy(both[0], candidate, name)
+                with_them, without = (memory_bytes(problem, strategy) for problem in both)
+                assert with_them[0] - without[0] == times * given.memory.graph_bytes
+                checked += given.memory.graph_bytes > 0
+    assert checked > 10

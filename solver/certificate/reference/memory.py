@@ -22,8 +22,8 @@ What a device of each pipeline rank holds, and which plans break a rule.
     A stand-in for the gradient of every shape of weights on the device stays always.
 (4) Bytes are the terms times their coefficients, each rounded up, plus the overhead, plus the overhead of groups: once
     for several stages, and once for several replicas or context ranks, plus what CUDA graphs keep where a candidate has
-    them (``taut.solver.certificate.reference.layers`` (13)). A network predicts the bytes instead, for stages whose
-    layers differ by one at most.
+    them (``taut.solver.certificate.reference.layers`` (13)) and its stage is not recomputed whole. A network predicts
+    the bytes instead, for stages whose layers differ by one at most.
 (5) Moments in half precision take 4 bytes less. In the optimizer's step, when nothing of (2) and (3) is held, they take
     8 bytes more for each parameter of one group, experts or all others. With a share F of the states in the host's
     memory the coefficient of states is multiplied by 1 - F.
@@ -133,7 +133,7 @@ def memory_bytes(
         passes = np.maximum(passes, _cast(choice, parameters, added(np.add.reduceat(layers.experts, first))))
     groups = (choice.pp > 1) + (choice.dp * choice.cp > 1)
     overhead = round(memory.overhead_gib * GIB) + groups * round(memory.group_overhead_gib * GIB)
-    overhead += round(memory.graph_gib * GIB)
+    overhead += 0 if full.all() else round(memory.graph_gib * GIB)
     shapes = np.array([largest(each) for each in np.maximum.reduceat(layers.stand_ins, first, axis=1)])
     stand_ins = _times(memory, "gradients", PARAMETER_BYTES[memory.precision][0] * shapes.sum(axis=0))
     held = held + stand_ins
