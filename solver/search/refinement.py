@@ -116,6 +116,9 @@ class Refining:
 
     def refine(self, bound: CandidateBound) -> bool:
         """Refine a candidate by one step; returns whether another step is left."""
+        if bound.source is Source.BALANCE:
+            # What a refinement states counts beside the relaxation, as the checker derives it.
+            self.relax(bound)
         at = self.standing(bound.candidate)
         if at.by_order and not at.counted:
             at.counted = True

@@ -1,13 +1,18 @@
 """Candidates that a simple plan leaves at their first bound: the search is as good, and such bounds decide."""
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from taut.formulations.problem import PlanningProblem
+from taut.solver.ladder.checks import derived_bound
 from taut.solver.ladder.ladder import Ladder
-from taut.solver.result import Limits, SearchResult, Source, State
+from taut.solver.result import CandidateBound, Limits, SearchResult, Source, State
+from taut.solver.search.refinement import Refining
 from taut.solver.search.search import search
+from taut.solver.search.standing import Best
 from tests.solver.search.test_plainer import interleaved
 
 pytestmark = pytest.mark.proof
@@ -53,3 +58,21 @@ def test_a_first_bound_that_is_too_high_is_noticed(monkeypatch: pytest.MonkeyPat
         if whole.incumbent is not None and planted.incumbent is not None:
             wrong += planted.incumbent.seconds > whole.incumbent.seconds * (1 + 1e-6)
     assert wrong > 0
+
+
+def test_what_a_refinement_states_is_derived_beside_the_relaxation() -> None:
+    """A plan that beats the relaxation refutes an order at its own seconds, which are no bound that the checker has."""
+    checked = 0
+    for given in map(interleaved, SEEDS):
+        ladder, plan = Ladder(given), search(given, EXACT).incumbent
+        for candidate in (each for each in given.candidates if each.is_order_priced):
+            if plan is None or not math.isfinite(relaxed := ladder.relaxation(candidate)):
+                continue
+            refining = Refining(given, EXACT, Best(given, replace(plan, seconds=0.9 * relaxed)), lambda: False)
+            refining.standing(candidate).counted = True
+            bound = CandidateBound(candidate=candidate, lower_bound=0.0, source=Source.BALANCE)
+            refining.refine(bound)
+            derived = derived_bound(ladder, candidate, bound.source, bound.witness)
+            assert derived == pytest.approx(bound.lower_bound, rel=1e-9)
+            checked += math.isfinite(derived)
+    assert checked > 10
