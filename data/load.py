@@ -155,12 +155,13 @@ def load_model(name: Name | Mapping[str, Any], *, seq: int | None = None) -> Mod
 
 
 def _config(path: Path) -> Path:
-    """The file itself, or the ``config.json`` of a folder."""
+    """The file itself, or the ``config.json`` of a folder, or its ``params.json`` where it has no other."""
     if path.suffix == ".json":
         return path
-    if not (path / "config.json").is_file():
+    found = next((path / name for name in ("config.json", "params.json") if (path / name).is_file()), None)
+    if found is None:
         raise DataError(f"{path}: is a folder without a config.json, expected a folder with one, or a file")
-    return path / "config.json"
+    return found
 
 
 def _unknown_model(name: str) -> str:

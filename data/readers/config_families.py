@@ -93,7 +93,7 @@ def refuse_others(values: Mapping[str, Any], where: str) -> None:
 def is_known(values: Mapping[str, Any]) -> bool:
     """Whether rules for the file's type were compared with its class, or its fields say all."""
     family = values.get("model_type")
-    return family is None or family in known_families() or family in (*_OTHER_NAMES, *_BEYOND)
+    return family in known_families() or family in (*_OTHER_NAMES, *_BEYOND)
 
 
 def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[str, Any]:
@@ -119,6 +119,8 @@ def is_tied(values: Mapping[str, Any]) -> Any:
     """Whether the head is the embedding."""
     if values.get("model_type") in _UNTIED:
         return False
+    if values.get("share_embedding") is True:
+        return True
     tied = values.get("tie_word_embeddings", values.get("tie_embedding"))
     if tied is not None:
         return tied
@@ -146,7 +148,8 @@ def refuse_unknown_gate(values: Mapping[str, Any], where: str) -> None:
     if is_known(values) or is_gated(values) or any(word in str(stated) for word in _PLAIN_ACTIVATIONS):
         return
     said = f"is {shorten(stated)}" if stated is not None else "missing"
-    family = f"a model_type ({shorten(values['model_type'])}) that taut does not know"
+    stated = values.get("model_type")
+    family = f"a model_type ({shorten(stated)}) that taut does not know" if stated else "no model_type"
     words = f"one of {', '.join(_GATED_ACTIVATIONS)} where feed-forward parts are gated, else gelu or relu"
     raise DataError(f"{where}: {name}: {said}, with {family}, expected {words}")
 
@@ -155,9 +158,9 @@ def refuse_unknown_width(values: Mapping[str, Any], shape: Mapping[str, Any], wh
     """Refuse a file without a width of dense feed-forward parts, unless its class is known to take four times h."""
     family = str(values.get("model_type"))
     dense = not shape.get("experts") or shape.get("dense_layers") or shape.get("expert_period", 1) != 1
-    known = values.get("model_type") is None or _OTHER_NAMES.get(family, family) in known_families()
-    if shape["ffn_hidden"] is None and dense and not known:
-        raise DataError(f"{where}: {NAMES['ffn_hidden'][0]}: missing, expected a value, as of model_type {family!r}")
+    if shape["ffn_hidden"] is None and dense and _OTHER_NAMES.get(family, family) not in known_families():
+        of = "no model_type" if values.get("model_type") is None else f"model_type {family!r}"
+        raise DataError(f"{where}: {NAMES['ffn_hidden'][0]}: missing, expected a value, as of {of}")
 
 
 def is_normed(values: Mapping[str, Any]) -> bool:

@@ -345,6 +345,7 @@ def _zamba2(file: _File) -> Iterator[Layer]:
     ids, number = file.get("hybrid_layer_ids"), file.get("num_mem_blocks") or 1
     usual = _ZAMBA2_HYBRID if layers == 54 else ids or ()
     listed = _has_shared_block(file, ["hybrid" if at in usual else "linear_attention" for at in range(layers)])
+    file.expect("use_shared_mlp_adapter", True)
     file.expect("hybrid_layer_ids", [at for at, hybrid in enumerate(listed) if hybrid], "as in layers_block_type")
     for hybrid in listed:
         layer = {"kind": "mamba", "only": "attention", **mamba}

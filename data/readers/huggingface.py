@@ -28,7 +28,7 @@ to every token.
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ from taut.data.readers.config_mixers import (
     with_mixers,
     with_shared_indexers,
 )
+from taut.data.readers.config_params import of_params
 from taut.data.readers.config_parts import PARTS, layers_of_parts
 from taut.data.spec import MOST_LAYERS, name_of_file, shorten
 from taut.errors import DataError
@@ -138,6 +139,7 @@ def _of_parts(values: Mapping[str, Any], path: Path, where: str, seq: int | None
 
 def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any], str]:
     """What describes the language model, with what its family leaves out, and where it stands in the file."""
+    values = of_params(values, path)
     refuse_forms(values, path)
     values = named_by_class(values)
     refuse_others(values, path)
@@ -183,7 +185,7 @@ def _name(values: Mapping[str, Any], path: Path) -> str:
         given = given.replace("\\", "/")
         is_path = given.startswith(("/", ".")) or given.count("/") > 1
         return given.rstrip("/").rpartition("/")[2] if is_path else given
-    return name_of_file((path.absolute().parent.name if path.stem == "config" else "") or path.stem)
+    return name_of_file((path.absolute().parent.name if path.stem in ("config", "params") else "") or path.stem)
 
 
 def _warn_of_length(model: ModelSpec, where: str, *, stated: bool) -> None:
@@ -206,7 +208,7 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
     if bare and is_known(values) and values.get("model_type") != "Dream":
         said.append(f"architectures is {bare[0]}, which has no head; it is priced with one")
     if not is_known(values):
-        said.append(f"model_type {shorten(values['model_type'])} is not known, its layers are taken for Llama's")
+        said += _unknown(values)
     if any(part.reused for layer in model.blocks for part in layer.together):
         said.append("a stage that uses the same weights twice is priced as if it held them twice")
     if values.get("model_type") == "hrm_text":
@@ -230,6 +232,15 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
         said.append(f"prediction of further tokens ({name} {shorten(further)}) is left out, as in most runs{how}")
     if said:
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)
+
+
+def _unknown(values: Mapping[str, Any]) -> Iterator[str]:
+    """What a line says of a file without a type, or of a type without rules of its own."""
+    if (stated := values.get("model_type")) is not None:
+        yield f"model_type {shorten(stated)} is not known, its layers are taken for Llama's"
+    if not is_gated(values):
+        activation = shorten(first(values, "activation"))
+        yield f"feed-forward parts are taken for two matrices without a gate, as {activation} says of most models"
 
 
 _WHOLE: dict[str, Callable[[int, int], bool]] = {

@@ -129,6 +129,7 @@ def test_folders_are_read_by_their_config_or_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="is a folder, expected"):
             load(str(tmp_path))
     shape = {"n_embd": 1024, "n_head": 16, "n_layer": 24, "n_positions": 1024, "vocab_size": 50257}
+    shape |= {"model_type": "gpt2"}
     (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
     assert load_model(str(tmp_path)).name == tmp_path.name
 

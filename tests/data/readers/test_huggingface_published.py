@@ -229,6 +229,87 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
         },
         1.02e12,
     ),
+    "gpt2-xl": (
+        {
+            **{"model_type": "gpt2", "activation_function": "gelu_new", "n_ctx": 1024, "n_embd": 1600, "n_head": 25},
+            **{"n_layer": 48, "n_positions": 1024, "vocab_size": 50257, "output_past": True, "resid_pdrop": 0.1},
+            **{"summary_type": "cls_index", "summary_use_proj": True, "layer_norm_epsilon": 1e-05},
+            "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+        },
+        1.558e9,
+    ),
+    "zamba2-1.2b": (
+        {
+            **{"model_type": "zamba2", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 38},
+            **{"adapter_rank": 128, "attention_head_dim": 128, "attention_hidden_size": 4096, "chunk_size": 256},
+            **{"hybrid_layer_ids": list(range(5, 36, 6)), "mamba_d_conv": 4, "mamba_d_state": 128, "mamba_expand": 2},
+            "layers_block_type": ["hybrid" if at in range(5, 36, 6) else "mamba" for at in range(38)],
+            **{"mamba_headdim": 64, "mamba_ngroups": 1, "n_mamba_heads": 64, "num_attention_heads": 32},
+            **{"num_key_value_heads": 32, "num_mem_blocks": 1, "use_shared_attention_adapter": True},
+            **{"use_shared_mlp_adapter": True, "vocab_size": 32000, "max_position_embeddings": 4096},
+        },
+        1.215e9,
+    ),
+    "smolvlm": (
+        {
+            **{"model_type": "smolvlm", "scale_factor": 4, "tie_word_embeddings": False, "vocab_size": 49280},
+            "text_config": {
+                **{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 24},
+                **{"num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 64, "vocab_size": 49280},
+                **{"max_position_embeddings": 8192, "perceiver_config": {"resampler_depth": 6}},
+                **{"pixel_shuffle_factor": 4, "qk_layer_norms": False, "neftune_noise_alpha": 0.0},
+            },
+        },
+        1.81e9,
+    ),
+    "phi-4-multimodal": (
+        {
+            **{"model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32},
+            **{"num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200064, "hidden_act": "silu"},
+            **{"max_position_embeddings": 131072, "sliding_window": 262144, "tie_word_embeddings": True},
+            **{"embd_layer": {"embedding_cls": "image_audio"}, "full_attn_mod": 1, "interpolate_factor": 1},
+            **{"audio_processor": {"config": {}}, "speech_lora": {"r": 320}, "vision_lora": {"r": 256}},
+        },
+        3.84e9,
+    ),
+    "minicpm-v-4.5": (
+        {
+            **{"model_type": "minicpmv", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36},
+            **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151748},
+            **{"max_position_embeddings": 40960, "hidden_act": "silu", "tie_word_embeddings": False, "query_num": 64},
+            **{"slice_config": {"max_slice_nums": 9}, "slice_mode": True, "batch_vision_input": True},
+        },
+        8.19e9,
+    ),
+    "llava-onevision-7b": (
+        {
+            **{"model_type": "llava", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28},
+            **{"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "hidden_act": "silu"},
+            **{"max_position_embeddings": 32768, "faster_token_stride": 10, "pos_skipping_range": 4096},
+            **{"mm_hidden_size": 1152, "use_sliding_window": False, "max_window_layers": 28},
+            "tie_word_embeddings": False,
+        },
+        7.62e9,
+    ),
+    "mobilellm-125m": (
+        {
+            **{"model_type": "mobilellm", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30},
+            **{"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 32000},
+            **{"max_position_embeddings": 2048, "hidden_act": "silu", "layer_sharing": False},
+            **{"share_embedding": True, "tie_word_embeddings": False},
+        },
+        124.6e6,
+    ),
+    "llada-moe-7b": (
+        {
+            **{"model_type": "llada", "architectures": ["LLaDAMoEModelLM"], "hidden_size": 2048},
+            **{"dense_intermediate_size": 8192, "expert_intermediate_size": 1024, "num_hidden_layers": 16},
+            **{"num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64, "num_experts_per_tok": 8},
+            **{"moe_layer_freq": [1] * 16, "vocab_size": 157184, "max_position_embeddings": 8192},
+            **{"hidden_act": "silu", "tie_word_embeddings": False, "qk_layernorm": True},
+        },
+        7.36e9,
+    ),
 }
 """Files, by name, and the parameters that their publishers state."""
 
