@@ -92,7 +92,12 @@ class MixerSpec(GrownSpec):
 
     @property
     def convolves_again(self) -> bool:
-        """Whether its kernel computes the convolution again in the backward pass, as Mamba-2's, (3)."""
+        """
+        Whether its kernel computes the convolution again in the backward pass, as Mamba-2's, (3).
+
+        Of the families that are read Mamba-2 alone has a convolution before chunks without the delta rule: lightning
+        attention and xLSTM convolve nothing, and gated DeltaNet and Kimi Delta Attention have the delta rule.
+        """
         return self.takes_chunks and not self.delta_rule and self.convolved > 0
 
     @property

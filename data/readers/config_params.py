@@ -47,7 +47,7 @@ def of_params(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(section, Mapping):
         raise DataError(f"{where}: moe is {shorten(section)}, expected a section")
     found = {_NAMES.get(name, name): value for name, value in values.items() if name != "moe"}
-    found |= {_OF_EXPERTS.get(name, name): value for name, value in section.items() if name not in _UNUSED}
+    found |= {_OF_EXPERTS.get(str(name), str(name)): each for name, each in section.items() if name not in _UNUSED}
     if found.get("intermediate_size") is None:
         found["intermediate_size"] = _llama_width(values, where)
     for name in ("multiple_of", "ffn_dim_multiplier"):

@@ -413,6 +413,7 @@ def _gemma3n(file: _File) -> Iterator[Layer]:
     widths = file.get("intermediate_size")
     widths = file.listed("intermediate_size") if isinstance(widths, list) else [widths] * layers
     listed = file.windows((at + 1) % 5 for at in range(layers))
+    _refuse_keys_of_none(file, listed, layers - shared)
     own = [*_through(hidden, rank), _product(hidden, streams), _product(streams, streams)]
     own += [_product(streams, streams**2), *(_through(hidden, each) if each else [])]
     for at, kind in enumerate(listed):
@@ -421,6 +422,13 @@ def _gemma3n(file: _File) -> Iterator[Layer]:
         layer["kv_matrices"] = 0 if at >= layers - shared else 2
         layer["adjoined"] = own + _ends(hidden, at, layers, each * layers, streams - 1)
         yield {"kind": _kind(kind, layer["kv_matrices"]), **layer}
+
+
+def _refuse_keys_of_none(file: _File, listed: list[str], own: int) -> None:
+    """Refuse a file with layers that take keys of an earlier one of their kind where none of the first ``own`` is."""
+    if own and (lacking := sorted({*listed} - {*listed[:own]})):
+        words = f"expected a layer with {lacking[0]} among the first {own}, which have keys of their own"
+        raise DataError(f"{file.where}: num_kv_shared_layers is {file.get('num_kv_shared_layers')}, {words}")
 
 
 def _ends(hidden: int, at: int, layers: int, inputs: int, streams: int) -> list[Layer]:
@@ -441,6 +449,7 @@ def _gemma4(file: _File) -> Iterator[Layer]:
     listed = [*file.windows((at + 1) % 6 for at in range(layers))[:-1], "full_attention"]
     if shared > layers:
         raise DataError(f"{file.where}: num_kv_shared_layers is {shared}, expected at most {layers} layers")
+    _refuse_keys_of_none(file, listed, layers - shared)
     stated, alike = file.get("per_layer_config"), file.get("attention_k_eq_v")
     further = _through(hidden, each) if each else []
     assistant = file.get("backbone_hidden_size")

@@ -245,7 +245,7 @@ def _unknown(values: Mapping[str, Any]) -> Iterator[str]:
 
 _WHOLE: dict[str, Callable[[int, int], bool]] = {
     **dict.fromkeys(("granite_swa", "granitemoe_swa", "cwm"), lambda layer, _: layer % 4 == 0),
-    **dict.fromkeys(("laguna", "mellum"), lambda *_: True),
+    **dict.fromkeys(("laguna", "mellum", "cohere_compass_text"), lambda *_: True),
     "flint": lambda layer, layers: layer < 2 or layer % 4 == 1 or layer == layers - 1,
     "beam": lambda layer, layers: (layer + 1) % 6 == 0 or layer == layers - 1,
     "lara_mini": lambda layer, _: layer % 5 not in (1, 4),

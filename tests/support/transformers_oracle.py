@@ -187,7 +187,9 @@ def _other_values(name: str, value: Any) -> Iterator[Any]:
 _INDEXER: dict[str, Any] = {"indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 128}
 _INDEXER |= {"indexer_budget": 2048, "indexer_compress_ratio": 16}
 _INDEXER["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+_ROPE = {"rope_type": "default", "rope_theta": 1e4}
 _NEEDED: dict[str, dict[str, Any]] = {
+    "cohere_compass_text": {"rope_parameters": {"full_attention": _ROPE, "sliding_attention": _ROPE}},
     "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
     "dots1": {"n_routed_experts": 32, "n_shared_experts": 2, "num_experts_per_tok": 4, "first_k_dense_replace": 1},
     "glm4_moe": {"head_dim": 128},

@@ -273,6 +273,14 @@ def test_a_model_without_experts_of_the_fields_name_is_refused(tmp_path: Path) -
             {"model_type": "gemma3n_text", "num_kv_shared_layers": 10},
             "num_kv_shared_layers is 10, expected fewer than the 10 layers",
         ),
+        (
+            {"model_type": "gemma3n_text", "num_kv_shared_layers": 6},
+            "num_kv_shared_layers is 6, expected a layer with full_attention among the first 4",
+        ),
+        (
+            {"model_type": "gemma4_text", "num_kv_shared_layers": 5},
+            "num_kv_shared_layers is 5, expected a layer with full_attention among the first 5",
+        ),
     ],
 )
 def test_layers_that_no_class_builds_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -280,6 +288,22 @@ def test_layers_that_no_class_builds_are_refused(tmp_path: Path, change: dict[st
     with pytest.raises(DataError, match=words):
         sizes = {"num_hidden_layers": 10, "vocab_size": 1024, "hidden_size": 256, "num_attention_heads": 4}
         read(tmp_path, {**sizes, "num_key_value_heads": 4, "intermediate_size": 512, **change})
+
+
+def test_gemma_3n_of_few_layers_is_read(tmp_path: Path) -> None:
+    """Ten layers of which five take keys of the first five: transformers 5.24 builds 2,353,257,248 parameters."""
+    values = {"model_type": "gemma3n_text", "hidden_size": 2048, "num_hidden_layers": 10, "num_attention_heads": 8}
+    values |= {"vocab_size": 262400, "num_kv_shared_layers": 5}
+    assert read(tmp_path, values).parameters() == pytest.approx(2_353_257_248, rel=1e-3)
+
+
+def test_cohere_compass_attends_to_all_tokens(tmp_path: Path) -> None:
+    """Its class gives no layer the window that it states, and ties the head: 5,385,527,296 parameters of 4 layers."""
+    values: dict[str, Any] = {"model_type": "cohere_compass_text", "hidden_size": 8192, "num_hidden_layers": 4}
+    values |= {"num_attention_heads": 64, "vocab_size": 256000, "max_position_embeddings": 8192}
+    model = read(tmp_path, {"model_type": "cohere_compass", "text_config": values}, 8192)
+    assert model.parameters() == pytest.approx(5_385_527_296, rel=1e-4)
+    assert all(layer.attention_window is None for layer in model.blocks)
 
 
 def test_a_field_that_no_rule_of_the_type_reads_is_refused(tmp_path: Path) -> None:
