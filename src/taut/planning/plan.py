@@ -26,6 +26,7 @@ from taut.errors import DataError
 from taut.files import write_atomically
 from taut.formulations.placement import placement_problem, ring_flow, trip_flow
 from taut.formulations.space import SHORT_TEXTS
+from taut.planning.proof import beyond_of
 from taut.planning.summary import summary
 from taut.planning.tables import described_cluster, stage_records, worker_records
 from taut.quoting import html_text
@@ -184,7 +185,7 @@ class Plan:
     @property
     def beyond(self) -> list[BeyondSection]:
         """In what the plan and its job lie beyond all runs of the calibration; empty where it does not know them."""
-        return [] if isinstance(self.sections, MeshDocument) else self.sections.beyond
+        return [BeyondSection(**each._asdict()) for each in beyond_of(self.sections)]
 
     def plainer_plan(self, name: str) -> "Plan":
         """One of ``plainer`` as a plan of its own, by the name of its restriction."""

@@ -14,9 +14,17 @@ from taut.data.seen import deviation_beyond, distance_of
 from taut.errors import DataError
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.formulations.plainer import FASTEST, LIKE_RUNS, SEEN, restriction_of
-from taut.formulations.runs import Beyond, beyond_words
+from taut.formulations.runs import NAMED, Beyond, beyond, beyond_words
 from taut.formulations.space import TEXTS
-from taut.solver.certificate.document import AnyDocument, InputSection, PlainerSection, PlanDocument
+from taut.formulations.strategy import Strategy
+from taut.solver.certificate.document import (
+    AnyDocument,
+    InputSection,
+    PlainerSection,
+    PlanDocument,
+    mesh_plan_of,
+    problem_of,
+)
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, StoppedBy, relative_gap
 from taut.words import percent
 
@@ -60,8 +68,8 @@ def band_of(plan: AnyDocument) -> tuple[float, float] | None:
     if plan.format == "taut-meshes/1":
         return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration))
     distances = {each.field: distance_of(each.field, each.value, each.seen) for each in plan.beyond}
-    beyond = deviation_beyond(distances)
-    return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), beyond)
+    further = deviation_beyond(distances)
+    return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), further)
 
 
 def _shares(plan: AnyDocument, calibration: Calibration) -> dict[str, float]:
@@ -159,12 +167,27 @@ def plainer_words(plan: AnyDocument) -> list[str]:
 
 def runs_words(plan: AnyDocument) -> list[str]:
     """In what the plan lies beyond all runs of its calibration, and what the best plan within them costs."""
-    if plan.format == "taut-meshes/1" or not plan.beyond:
+    if not (given := beyond_of(plan)):
         return []
     experts = bool(plan.inputs["calibration"].spec.get("experts")) if "calibration" in plan.inputs else False
-    given = [Beyond(each.field, each.value, each.seen) for each in plan.beyond]
-    within = [_tie_words(plan, tie) for tie in plan.plainer if tie.restriction == SEEN]
-    return [f"the measured runs in: {beyond_words(given, experts=experts)}", *within]
+    first = f"the measured runs in: {beyond_words(given, experts=experts)}"
+    if plan.format == "taut-meshes/1":
+        return [first]
+    return [first, *(_tie_words(plan, tie) for tie in plan.plainer if tie.restriction == SEEN)]
+
+
+def beyond_of(plan: AnyDocument) -> list[Beyond]:
+    """What of a plan and its job lies beyond all runs of its calibration; of meshes what lies so of any of them."""
+    if plan.format != "taut-meshes/1":
+        return [Beyond(each.field, each.value, each.seen) for each in plan.beyond]
+    problem = problem_of(plan, "plan")
+    given = mesh_plan_of(plan, problem, "plan")
+    candidates = (given.choice.candidate(k) for k in range(len(given.choice.meshes)))
+    strategies = (Strategy(candidate=each, division=given.division) for each in candidates)
+    every = [one for strategy in strategies for one in beyond(problem, strategy)]
+    return sorted(
+        {(one.field, str(one.value)): one for one in every}.values(), key=lambda one: [*NAMED].index(one.field)
+    )
 
 
 def _tie_words(plan: PlanDocument, tie: PlainerSection) -> str:

@@ -57,6 +57,17 @@ def test_one_mesh_a_type_within_the_bound(plan: Plan) -> None:
     assert outcome.holds and outcome.feasible_samples > 20, outcome
 
 
+def test_what_no_run_has_shown_is_told_of_every_mesh(plan: Plan) -> None:
+    """Every micro-batch that runs had not stands in the line that plain plans have, and in Python."""
+    document = json.loads(json.dumps(plan.document))
+    document["inputs"]["calibration"]["spec"]["seen"]["micro_batch"] = [90, 91]
+    given = Plan(document)
+    own = [*dict.fromkeys(mesh.micro_batch for mesh in plan.meshed.strategy.meshes)]
+    assert [each.value for each in given.beyond if each.field == "micro_batch"] == own
+    assert f"beyond      the measured runs in: micro-batch {own[0]} (seen 90 to 91)" in str(given)
+    assert all(each.field != "micro_batch" for each in plan.beyond)
+
+
 def test_degrees_by_type_are_no_worse_than_one_degree(plan: Plan) -> None:
     """The best plan of meshes with the stack's one tensor degree, fixed to stages in a row, is not below the bound."""
     asked = taut.PlanRequest("gpt2-345m", CLUSTER, global_batch=16, stack="flagscale", fix={"pp": 2}, time_limit=20)
