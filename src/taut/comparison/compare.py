@@ -4,7 +4,9 @@ What runs today beside the proven best, and which single changes gain most.
 (1) The current configuration is priced as it is, by the evaluator.
 (2) The best plan is that of ``taut.plan`` in a space that holds the current schedule, so its bound L holds for the
     current configuration of J seconds as well: its distance is J / L - 1. The search knows the current configuration
-    and those of (3) from the beginning, so the best plan is never slower than one of them that fits.
+    and those of (3) from the beginning, so the best plan is never slower than one of them that fits. Where it is, as
+    the current configuration has a value that no search tries unless it is fixed, such as modules of selective
+    recompute, the best plan is that of the space with these values.
     Where the best plan is to lie within all runs of the calibration, the bound is that of plans within, and the
     current configuration may lie beyond them.
 (3) A single change lets one choice go: the degree or choice that gains most is taken, the number of replicas follows
@@ -45,7 +47,7 @@ from taut.planning.options import CURRENT, PlanOptions
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.solve import plan_one_degree
 from taut.planning.stack import schedules_of, stack_of
-from taut.planning.stated import Stated, stated_configuration
+from taut.planning.stated import Stated, fastest, stated_configuration
 from taut.solver.branch_and_bound.stop import Listener
 from taut.solver.certificate.document import devices_of, strategy_of
 
@@ -163,6 +165,8 @@ def _divided(strategy: Strategy, layers: tuple[int, ...]) -> Strategy:
 OWN_RECOMPUTE, FIRST_LAYERS = "recompute", "recompute_layers"
 CHOICES = (*CHANGES, OWN_RECOMPUTE)
 """What may change alone, in the order in which equal gains are told."""
+UNSEARCHED = {*SELDOM, "recompute_modules"} - {"cp", "ep"}
+"""Fields and choices that a search may leave out unless they are fixed."""
 LEAST_GAIN = 1e-6
 """Share of the step below which a change gains nothing."""
 
@@ -239,6 +243,12 @@ def compare(
     if asked.seen:
         request, starts = request.model_copy(update={"seen": True}), [each for each in starts if _within_runs(each)]
     best = plan_one_degree(request, progress=progress, starts=starts)
+    known = fastest(today.problem, starts)
+    held = {name: value for name, value in stated.fix.items() if name in UNSEARCHED}
+    if held and known is not None and known.seconds < best.predicted.step_time_s * (1 - LEAST_GAIN):
+        request = request.model_copy(update={"fix": request.fix | held})
+        other = plan_one_degree(request, progress=progress, starts=starts)
+        best = min(best, other, key=lambda plan: plan.predicted.step_time_s)
     runs, chosen = today.problem.calibration, today.strategy
     assumed = features_of(runs.features if runs else (), chosen.candidate, chosen.recompute)
     return Comparison(current=priced, best=best, changes=tuple(each.change for each in gains), features=tuple(assumed))

@@ -17,7 +17,7 @@ from taut.formulations.space import BESIDE, COMPARED, DEFAULTS, Candidate
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
 from taut.planning.stated import Stated
-from taut.planning.tables import batch_words
+from taut.planning.tables import batch_words, stage_records
 from taut.words import percent, text_table
 
 
@@ -190,8 +190,10 @@ Row = tuple[str, str, str]
 
 
 NONE = "-"
-SELDOM = "context ranks", "optimizer states on hosts", "activations on hosts"
+SELDOM = "context ranks", "expert ranks", "optimizer states on hosts", "activations on hosts"
 """Rows that are left out where neither plan has them."""
+ALIKE = "stack", "global batch", "sequence length", "precision"
+"""Rows that are left out where both plans have the same."""
 
 
 def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tuple[str, str, str]]:
@@ -224,17 +226,22 @@ def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tupl
     columns = [_figures(each) for each in plans]
     rows = [(name, columns[0][name], columns[1][name]) for name in columns[0]]
     rows = [row for row in rows if row[0] not in SELDOM or set(row[1:]) != {NONE}]
+    rows = [row for row in rows if row[0] not in ALIKE or row[1] != row[2]]
     return [*rows, ("workers on another device", *_moved(*plans))]
 
 
 def _figures(plan: Plan) -> dict[str, str]:
-    chosen, predicted = plan.sections.strategy, plan.sections.predicted
+    chosen, predicted, work = plan.sections.strategy, plan.sections.predicted, plan.sections.workload
     return {
         "model": plan.model,
         "cluster": plan.cluster,
+        "stack": plan.sections.certificate.space.get("stack") or NONE,
+        "global batch": str(work.global_batch) if work else NONE,
+        "sequence length": str(work.sequence_length) if work else NONE,
+        "precision": plan.sections.inputs["memory_model"].spec["precision"],
         "latency model": plan.sections.certificate.latency_model,
         **(_of_meshes(plan) if plan.meshes else _of_degrees(plan)),
-        "recompute": ", ".join(sorted(set(chosen.recompute))),
+        "recompute": ", ".join(sorted({each["recompute"] for each in stage_records(plan.sections)})),
         "layers": "|".join(str(end - first) for first, end in chosen.stages),
         "step time": f"{plan.step_time_s:.6g} s",
         "lower bound": NONE if plan.lower_bound_s is None else f"{plan.lower_bound_s:.6g} s",
@@ -251,6 +258,9 @@ def _of_degrees(plan: Plan) -> dict[str, str]:
     return {
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
         "context ranks": chosen.cp_comm if chosen.cp > 1 else NONE,
+        "expert ranks": (f"{chosen.ep} of {chosen.etp} tensor ranks" if chosen.etp > 1 else f"{chosen.ep}")
+        if chosen.ep > 1
+        else NONE,
         "micro-batch": f"{chosen.micro_batch}, {batch_words(chosen, 'a pipeline')}"
         if chosen.micro_batches
         else f"{chosen.micro_batch}, {chosen.num_micro_batches} of them",
@@ -269,6 +279,7 @@ def _of_meshes(plan: Plan) -> dict[str, str]:
     return {
         "pp, tp, cp, dp": "; ".join(f"{mesh.device} {mesh.pp}, {mesh.tp}, 1, {mesh.dp}" for mesh in each),
         "context ranks": NONE,
+        "expert ranks": NONE,
         "micro-batch": f"{sizes}, {chosen.num_micro_batches} of them",
         "schedule": "1f1b",
         "ZeRO": str(chosen.zero),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +79,20 @@ def test_two_plans_stand_side_by_side(found: Comparison, tmp_path: Path, run: Ru
     made = run("compare", str(path), str(path), "--json")
     assert made.code == 0 and [each["what"] for each in json.loads(made.out)] == [what for what, _, _ in rows]
     refused(run("compare", str(path), str(path), "--time-limit", "3"), "--time-limit")
+
+
+def test_what_two_plans_differ_in_has_a_row() -> None:
+    """Batch, length, format, stack and expert ranks stand where plans differ, and modules with their recompute."""
+    fix: dict[str, Any] = {"pp": 2, "ep": 8, "micro_batch": 1, "recompute": "selective"}
+    usual: dict[str, Any] = {"work_limit": 1, "schedules": ("1f1b",)}
+    one = taut.plan("qwen3-30b-a3b", "dgx-h100:2", global_batch=64, fix=fix, **usual)
+    fix |= {"ep": 4, "tp": 2, "etp": 2}
+    other = taut.plan("qwen3-30b-a3b", "dgx-h100:2", global_batch=32, seq=2048, stack="any", fix=fix, **usual)
+    rows = {what: values for what, *values in compare_plans(one, other)}
+    assert rows["global batch"] == ["64", "32"] and rows["sequence length"] == ["4096", "2048"]
+    assert rows["stack"] == ["megatron-core", "-"] and rows["expert ranks"] == ["8", "4 of 2 tensor ranks"]
+    assert rows["recompute"][0] == "selective:layernorm+moe_act" and "precision" not in rows
+    assert not {"global batch", "sequence length", "stack", "precision"} & {row[0] for row in compare_plans(one, one)}
 
 
 def test_the_command_prints_json_and_words(run: Run) -> None:
@@ -233,6 +248,18 @@ def test_the_best_plan_is_no_slower_than_a_single_change() -> None:
     assert found.changes
     assert found.best.step_time_s <= found.changes[0].step_time_s < found.current.step_time_s
     assert found.best.verify().holds
+
+
+@pytest.mark.proof
+def test_the_best_plan_is_no_slower_than_other_modules_of_recompute() -> None:
+    """Modules that no search tries unless they are fixed are searched where a plan with them is faster."""
+    current = {"pp": 2, "tp": 1, "ep": 4, "micro_batch": 1, "recompute": "selective", "recompute_modules": "layernorm"}
+    found = taut.compare(
+        "moonlight-16b-a3b", "dgx-h100", current=current, global_batch=64, work_limit=1, schedules=("1f1b",)
+    )
+    # With the usual modules the same plan takes longer.
+    assert found.best.step_time_s <= found.changes[0].step_time_s < found.current.step_time_s
+    assert found.best.certificate.space["recompute_modules"] == ["layernorm"]
 
 
 def test_prices_of_a_quantile_are_those_of_both() -> None:
