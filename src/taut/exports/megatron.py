@@ -133,7 +133,11 @@ def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
         if job.memory.half_moments:
             yield "--exp-avg-dtype", "bf16"
             yield "--exp-avg-sq-dtype", "bf16"
-        yield ("--accumulate-allreduce-grads-in-fp32" if single else "--grad-reduce-in-bf16"), None
+        if single:
+            yield "--accumulate-allreduce-grads-in-fp32", None
+        elif precision != "fp16":
+            # Beside fp16 the flag does nothing: gradients have the format of the weights.
+            yield "--grad-reduce-in-bf16", None
 
 
 def _recompute(job: Job) -> Iterator[tuple[str, str | None]]:

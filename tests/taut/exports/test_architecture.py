@@ -468,3 +468,18 @@ def test_a_recipe_switches_it_on_in_a_configuration_without_overlap() -> None:
             patch.setitem(sys.modules, name, each)
         found = names["taut_plan"](types.SimpleNamespace(comm_overlap=None))
     assert made == [True] and found.comm_overlap.tp_comm_overlap is True
+
+
+@pytest.mark.parametrize(
+    ("precision", "kept", "flag"),
+    [
+        ("fp16", "fp16", None),
+        ("fp16", "fp32", "--accumulate-allreduce-grads-in-fp32"),
+        ("bf16", "bf16", "--grad-reduce-in-bf16"),
+    ],
+)
+def test_formats_of_gradients_have_their_flags(precision: str, kept: str, flag: str | None) -> None:
+    """Megatron-LM reads --grad-reduce-in-bf16 beside --bf16 alone (megatron/training/arguments.py)."""
+    given = {"precision": precision, "grad_precision": kept}
+    job = in_order(Job(taut.plan("gpt2-345m", "dgx-a100", global_batch=8, work_limit=1, memory_model=given)))
+    assert {name for name in megatron_flags(job) if "grads-in" in name or "reduce-in" in name} == {flag} - {None}
