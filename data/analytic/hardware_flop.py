@@ -28,12 +28,17 @@ from taut.data.model import ModelSpec
 def executed_flop(
     model: ModelSpec, recompute: Sequence[str], modules: Collection[Module] = (), kept: Mapping[str, Any] = {}
 ) -> float:
-    """FLOP that a sample's passes execute under the recompute of every layer, (1) and (2); ``kept`` of a stack."""
+    """
+    FLOP that a sample's passes execute, (1) and (2); ``kept`` of a stack.
+
+    ``recompute`` is that of every layer, those for further tokens last.
+    """
     selective_products, early_stop = kept.get("selective_products", False), kept.get("early_stop", False)
-    masked = sum(_masked(layer) for layer in (*model.blocks, *model.further))
+    layers = (*model.blocks, *model.further)
+    masked = sum(map(_masked, layers))
     again = sum(
         (_whole(layer, early_stop) if kind == "full" else _selective(layer, modules, selective_products))
-        for layer, kind in zip(model.blocks, recompute, strict=True)
+        for layer, kind in zip(layers, recompute, strict=True)
         if kind != "none"
     )
     return model.training_flops() - 3.0 * masked + again

@@ -29,7 +29,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.orders import order_of as formula
 from taut.solver.certificate.document import StrategySection, prices_of
 from taut.solver.certificate.reference.figures import Figures
-from taut.solver.certificate.reference.layers import RECOMPUTE, rows_of_layers
+from taut.solver.certificate.reference.layers import RECOMPUTE, rows_of_layers, with_further
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.prices import Price, check, order_of, price
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Order, Stages, constant_seconds, of_parts
@@ -142,8 +142,8 @@ class Examined:
         """Executed FLOP over what the peaks of all devices allow while they compute; seconds of a mean device."""
         case, choice = self.case, self.choice
         plan = Figures(case, choice, self.stages, self.recompute, self.devices[None])
-        rows = rows_of_layers(choice, self.stages, self.recompute)[int(choice.empty_ends) :]
-        layers = [RECOMPUTE[row] for row in rows[: len(case.model.blocks)]]
+        rows = rows_of_layers(choice, with_further(case, self.stages), self.recompute)[int(choice.empty_ends) :]
+        layers = [RECOMPUTE[row] for row in rows[: len(case.model.blocks) + len(case.model.further)]]
         kept = case.calibration or case.memory
         flop = executed_flop(case.model, layers, case.space.get("recompute_modules", ()), kept.kept)
         peaks = np.array([d.peak_flops(case.memory.precision) or math.inf for d in case.cluster.devices.values()])

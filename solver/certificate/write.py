@@ -279,7 +279,8 @@ def _throughput(problem: PlanningProblem, seconds: float) -> dict[str, float | N
 def _computing(problem: PlanningProblem, incumbent: Incumbent) -> dict[str, float | None]:
     """Executed FLOP over what the peaks allow while devices compute, None if in no time; a mean device's seconds."""
     strategy, candidate = incumbent.strategy, incumbent.strategy.candidate
-    layers = strategy.recompute_of_parts[candidate.end_parts :][: len(problem.model.blocks)]
+    layers = [*strategy.recompute_of_parts[candidate.end_parts :][: len(problem.model.blocks)]]
+    layers += strategy.recompute[-1:] * len(problem.model.further)
     kept = problem.calibration or problem.memory
     flop = executed_flop(problem.model, layers, problem.space.recompute_modules, kept.kept)
     types = problem.type_of_node[problem.links.node_of[incumbent.devices]]

@@ -23,6 +23,15 @@ def test_full_recompute_runs_the_forward_pass_again() -> None:
     assert executed_flop(model(), ["full", "full"]) == pytest.approx(8 * forward)
 
 
+def test_layers_for_further_tokens_run_again_as_those_of_their_stage() -> None:
+    """Two further layers like the last one of 2 x 100 x (4 x 64 + 2 x 128) x 64 and half of a core's square."""
+    forward = 2.0 * 100 * (4 * 64 + 2 * 128) * 64 + CORE / 2
+    further = model(vocab=32, mtp_layers=2)
+    none = executed_flop(further, ["none"] * 4)
+    assert executed_flop(further, ["none", "none", "full", "full"]) - none == pytest.approx(2 * forward)
+    assert executed_flop(further, ["full"] * 4) - none == pytest.approx(4 * forward)
+
+
 def test_selective_recompute_runs_the_core_again_or_what_is_named() -> None:
     """The core by default; a dense part where it is named; products for queries, gate and output on torchtitan."""
     none, forward = executed_flop(model(), ["none", "none"]), 2.0 * 100 * 64
