@@ -444,7 +444,7 @@ _HOSTS = (
     r"[\w.-]+(?:\[\d+\])?\s*[:|]",
 )
 _PREFIX = re.compile(rf"\s*(?:{'|'.join(_PARTS)}|(?P<host>{'|'.join(_HOSTS)})) ?")
-_TABLE = re.compile(r"\s*(#|\d+\s+\d|GPU\d+\s|\d+\s+N/A|memcpy |SUM |Running |Waiving )|\s*$")
+_TABLE = re.compile(r"\s*(#|\d+\s+\d|GPU\d+\s|\d+\s+N/A|memcpy |SUM |Running |Waiving |Waived:)|\s*$")
 MOST_PREFIXES = 4
 
 

@@ -21,7 +21,8 @@ keeps all cards of a host busy, so (1) is the sum of a node's cards, of which on
 
 sendrecv has one sender a host: (1) is one pair's, and says nothing of that sum. A text may hold several runs: the one
 over the most hosts speaks for the network, the largest inside one host for the node, and repeats of one run have the
-median of every size, as have runs that several hosts made alone if their bus bandwidths (1) agree within ``NOISE``.
+median of every size, with a line if their bus bandwidths (1) differ by more than ``NOISE``; runs that several hosts
+made alone must agree within it.
 Where the cluster is stated to be one node, as a rack of hosts in one NVLink domain, the run lies inside it. The library
 may use other algorithms than a ring, so (2) is what a ring would have needed.
 
@@ -260,7 +261,11 @@ def _of_node(runs: list[NcclRun], path: Path) -> NcclRun:
 
 
 def _median(runs: list[NcclRun], path: Path) -> NcclRun:
-    """Runs alike as one, under the hosts of the first."""
+    """Runs alike as one, under the hosts of the first; a line says by how much they differ beyond noise."""
+    found = sorted(_largest(run).busbw for run in runs)
+    if found[0] < (1 - NOISE) * found[-1]:
+        said = f"{len(runs)} runs alike have {found[0]:g} to {found[-1]:g} GB/s of bus bandwidth"
+        warnings.warn(f"{path}: {said}, their median is taken", UserWarning, stacklevel=5)
     return _run({runs[0].collective}, "", runs[0].hosts, tuple(row for run in runs for row in run.rows), path)
 
 

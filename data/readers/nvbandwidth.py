@@ -33,6 +33,8 @@ from taut.errors import DataError
 
 EXPECTED = "the JSON of nvbandwidth -j or its text"
 _WAIVED = re.compile(r"\s*Waiving (\w+)")
+_WAIVED_HERE = re.compile(r"\s*Waived:")
+"""What newer versions print beneath the name of a test."""
 _RUNNING = re.compile(r"\s*Running (\w+)")
 _SUM = re.compile(r"\s*SUM (\w+)")
 PREFERRED = tuple(f"device_to_device_memcpy_{way}_{engine}" for engine in ("ce", "sm") for way in ("read", "write"))
@@ -122,6 +124,8 @@ def _cases_text(lines: list[tuple[int, str]], host: str) -> list[dict[str, Any]]
         words = line.split()
         if waived := _WAIVED.match(line):
             cases.append({"name": waived[1], "status": "Waived", "host": host})
+        elif running and _WAIVED_HERE.match(line):
+            cases.append({"name": running, "status": "Waived", "host": host})
         elif match := _RUNNING.match(line):
             running, description, rows = match[1], "", []
         elif "bandwidth (GB/s)" in line:

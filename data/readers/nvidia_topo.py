@@ -10,7 +10,7 @@ measured: for a bond of m NVLinks at rate :math:`v` each, and the other kinds at
 (1) :math:`B_{ij} = m v` where :math:`k_{ij}` is NVm, and :math:`B_{ij} = P_{k_{ij}}` otherwise.
 
 Columns of network cards and affinities, rows of network cards, the legend, terminal escapes and whatever stands
-before the table are ignored.
+before the table are ignored. ``nvidia-smi topo -mp`` names no NVLink, and a line says so where its legend tells.
 
 The XML is a tree of processors, bridges of PCI Express and devices, and names where the NVLinks of a device end. Links
 to a switch reach every device that has some: m are the fewer of both ends'. Without NVLink, devices behind one bridge
@@ -104,6 +104,9 @@ def read_topology(path: Path) -> Topology:
         found = ", ".join(named) or "missing"
         raise DataError(f"{path}: the rows of devices are {found}, expected {', '.join(devices)} as the columns are")
     kinds = (_kinds(words, columns, i, f"{path} line {number}") for i, (number, words) in enumerate(rows))
+    if "Legend:" in text and "NV#" not in text:
+        said = "the legend has no NVLink, which nvidia-smi topo -mp leaves out of its cells; -m prints it"
+        warnings.warn(f"{path}: {said}", UserWarning, stacklevel=2)
     return Topology(devices, tuple(kinds))
 
 

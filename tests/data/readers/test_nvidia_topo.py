@@ -44,6 +44,13 @@ def test_table_is_read_without_cards_affinities_and_legend(tmp_path: Path) -> No
     assert read(tmp_path, TABLE + LEGEND) == Topology(("GPU0", "GPU1", "GPU2", "GPU3"), KINDS)
 
 
+def test_a_table_that_leaves_nvlink_out_is_said(tmp_path: Path) -> None:
+    """The legend of ``nvidia-smi topo -mp`` has no NVLink: its cells name PCI Express where NVLinks are too."""
+    with pytest.warns(UserWarning, match="the legend has no NVLink, which nvidia-smi topo -mp leaves out"):
+        read(tmp_path, TABLE.replace("NV12", "PIX") + LEGEND.replace("  NV#  = # links\n", ""))
+    read(tmp_path, TABLE.replace("NV12", "PIX"))  # Without a legend nothing tells.
+
+
 def test_pasted_and_underlined_tables_are_read(tmp_path: Path) -> None:
     """Spaces for tabs, the terminal's underlining of the header, and a listing before the table do no harm."""
     header, _, rest = TABLE.partition("\n")
