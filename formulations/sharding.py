@@ -21,7 +21,8 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
         E_F = \rho w P_i + \max(0, \rho w (P - P_i) - F'), \\
         E_B = \rho w P_{j-1} + \rho g P_i + \max(0, \rho w (P - P_{j-1}) + \rho g (P - P_i) - B),
 
-    and under ZeRO-2, which scatters gradients alone, :math:`E_B = \rho g P_i + \max(0, \rho g (P - P_i) - B)`.
+    and under ZeRO-2, which scatters gradients alone, :math:`E_B = \rho g P_i + \max(0, \rho g (P - P_i) - B)`. Layers
+    that several further tokens pass (``taut.data.model`` (4)) are gathered for each of them, and scattered once.
     Collectives take multiprocessors and memory bandwidth from the kernels beside them, which run at :math:`1 - \sigma`
     of their pace meanwhile (``taut.data.calibration``, 0 where runs with shards were fitted). So in G seconds beside
     computation of F, :math:`(1 - \sigma) G` of it are done: both take :math:`\max(F + \sigma G, G)`, and every
@@ -87,7 +88,8 @@ def pass_bytes(problem: PlanningProblem, candidate: Candidate) -> tuple[PassFigu
     none = PassFigures(*(np.zeros_like(problem.tables(candidate).parameters, dtype=float) for _ in range(4)))
     found: dict[Load, PassFigures] = {"common": none, "experts": none}
     for term in gathers_of(problem.terms(candidate)):
-        found[term.load] = _sent(term, problem.tables(candidate).carried(term.load).astype(float))
+        tables = problem.tables(candidate)
+        found[term.load] = _sent(term, *(each(term.load).astype(float) for each in (tables.gathered, tables.carried)))
     return found["common"], found["experts"]
 
 
@@ -97,15 +99,16 @@ def pass_seconds(problem: PlanningProblem, candidate: Candidate, gather: GatherR
     return PassFigures(*(gather.common * a + gather.experts * b for a, b in zip(common, experts, strict=True)))
 
 
-def _sent(term: Term, parameters: Floats) -> PassFigures:
-    """Bytes of (2) of some of the parameters of every range."""
-    one = np.diagonal(parameters, 1)
-    first, last = np.append(one, 0.0)[:, None], np.append(0.0, one)[None, :]
+def _sent(term: Term, gathered: Floats, parameters: Floats) -> PassFigures:
+    """Bytes of (2) of some of the parameters of every range, of which passes gather some more than once."""
+    ahead, one = np.diagonal(gathered, 1), np.diagonal(parameters, 1)
+    first, last = np.append(ahead, 0.0)[:, None], np.append(0.0, ahead)[None, :]
+    summed = np.append(one, 0.0)[:, None]
     return PassFigures(
         forward_alone=term.weight * first + 0.0 * last,
-        forward_beside=term.weight * (parameters - first),
-        backward_alone=term.weight * last + term.gradient * first,
-        backward_beside=term.weight * (parameters - last) + term.gradient * (parameters - first),
+        forward_beside=term.weight * (gathered - first),
+        backward_alone=term.weight * last + term.gradient * summed,
+        backward_beside=term.weight * (gathered - last) + term.gradient * (parameters - summed),
     )
 
 

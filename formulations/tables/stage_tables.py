@@ -66,7 +66,8 @@ class StageTables:
     Seconds are (types, recompute, L+1, L+1); traffic of both passes and bytes by recompute (recompute, L+1, L+1),
     forward traffic and all else (L+1, L+1), ``cached`` (shapes, L+1, L+1) and ``message`` (L+1,). ``moved`` are the
     bytes of a micro-batch on the host, where a share of the activations is there. ``matrices`` and the ``padding`` of
-    their buffers are there under Muon (``taut.formulations.mechanisms.muon``).
+    their buffers are there under Muon (``taut.formulations.mechanisms.muon``). ``repeated`` are the common parameters
+    and those of experts that a pass gathers once more, where further tokens pass the same weights.
     """
 
     seconds: Floats
@@ -86,6 +87,7 @@ class StageTables:
     moved: Ints | None = None
     matrices: Matrices | None = None
     padding: tuple[Ints, Ints] | None = None
+    repeated: tuple[Ints, Ints] | None = None
 
     @property
     def num_layers(self) -> int:
@@ -108,6 +110,11 @@ class StageTables:
         if self.padding is not None and load in ("padding", "expert padding"):
             return self.padding[load == "expert padding"]
         return self.experts if load == "experts" else self.common
+
+    def gathered(self, load: Load) -> Ints:
+        """Parameters of a load that a pass gathers, those of repeated layers each time, (L+1, L+1)."""
+        carried = self.carried(load)
+        return carried if self.repeated is None else carried + self.repeated[load == "experts"]
 
     @property
     def equal_messages(self) -> bool:
@@ -159,7 +166,16 @@ class RangeFigures:
             "cached": _cached(priced, memory),
             "largest": np.maximum(_largest(self._parameters, priced.count), (edge * priced.first).astype(np.int64)),
             "moved": None if priced.hosts is None else _moved(priced, {r: priced.moved(r) for r in RECOMPUTE}),
+            "repeated": self._repeated() if model.mtp_repeated else None,
         }
+
+    def _repeated(self) -> tuple[Ints, Ints]:
+        """Parameters of layers for further tokens beyond their first use, but those of experts, and of experts."""
+        sums, experts = self._priced.sums, [*map(self._priced.apart, self._priced.kinds)]
+        every, apart = (
+            (sums(each, 0, 0) - sums(each, 0, 0, weights=True)).astype(np.int64) for each in (self._parameters, experts)
+        )
+        return every - apart, apart
 
     def _of_head(self, shared: bool) -> dict[str, Any]:
         """Parameters of ranges whose device has the embedding, too, if the last layer's range has its weights."""

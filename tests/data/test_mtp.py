@@ -14,6 +14,7 @@ from taut.exports.architecture import layout_of
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
 from taut.formulations.latency import memory_bytes, step_time
+from taut.formulations.sharding import pass_bytes
 from taut.formulations.strategy import Division, Strategy
 from tests.solver.certificate.test_verify import resigned
 
@@ -88,6 +89,22 @@ def test_plans_of_mixed_layers_are_derived_with_further_tokens() -> None:
         document = json.loads(json.dumps(plan.document))
         document["inputs"]["model"]["spec"].update(change)
         assert not taut.verify(resigned(document)).holds
+
+
+@pytest.mark.parametrize(("repeated", "held"), [(False, 3), (True, 1)])
+def test_passes_gather_a_repeated_layer_for_every_token_and_scatter_it_once(repeated: bool, held: int) -> None:
+    """Three tokens gather layers and their own projection in two bytes, both ways; gradients of four follow once."""
+    more = {"mtp_layers": 3, "mtp_kinds": ["attention", "dense"], "mtp_repeated": repeated}
+    options: dict[str, Any] = {"global_batch": 8, "fix": {"pp": 1, "tp": 1, "micro_batch": 1, "zero": 3}}
+    sent = []
+    for given in (LISTED, {**LISTED, **more}):
+        problem = taut.planning_problem(taut.PlanRequest(ModelSpec.parse(given, "m"), "dgx-a100", **options))
+        common, _ = pass_bytes(problem, problem.candidates[0])
+        alone, beside = np.array(common)[[0, 2], 0, -1], np.array(common)[[1, 3], 0, -1]
+        sent.append(alone + beside)
+    layers, projection = 4 * 256**2 + 256 + 3 * 256 * 1024 + 256, 512 * 256 + 3 * 256
+    gathered = 2 * (3 * layers + held * projection)
+    assert [*sent[1] - sent[0]] == [gathered, gathered + 4 * held * (layers + projection)]
 
 
 def plan_of(model: ModelSpec) -> tuple[float, list[int]]:

@@ -79,8 +79,9 @@ class Layers:
     head, and those that recomputing brings back. ``output`` (l,) are bytes of the
     layers' outputs, ``keys`` (l,) those of keys and values, ``moved``, ``core`` and ``mixed`` (l,) as in (4), ``rings``
     and ``mixers`` (l,) how many attentions and other ways to mix tokens a layer has, ``parameters`` (l,)
-    those of one rank, ``gathered`` (l,) those that the largest gather takes; ``experts`` (l,) those of experts where
-    fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone. ``stand_ins`` (s, l)
+    those of one rank, ``gathered`` (l,) those that the largest gather takes; ``again`` (2, l) those of layers that
+    stand for earlier ones, and of their experts; ``experts`` (l,) those of experts where fewer devices hold them than
+    the rest; ``embedding`` are those of the token embedding alone. ``stand_ins`` (s, l)
     are the parameters of every shape of (9) in the layers that have it, and ``passing`` (l,) the bytes of (10) of the
     layers, of which the head's device counts those beyond ``of_head``. ``hiding`` are the
     least seconds of all passes of a layer with experts, without recompute.
@@ -100,6 +101,7 @@ class Layers:
     mixers: Ints
     parameters: Ints
     gathered: Ints
+    again: Ints
     experts: Ints
     embedding: int
     logits: int
@@ -151,6 +153,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     further, of_head, embedding = case.model.mtp_layers, 0, 0
     weighed = min(further, 1) if case.model.mtp_repeated else further
     end = int(choice.empty_ends) + len(case.model.blocks) + weighed * (len(case.model.mtp_kinds) or 1)
+    again = np.stack([parameters, experts]) * (np.arange(len(numbers)) >= end)
     parameters, experts = (figures * (np.arange(len(numbers)) < end) for figures in (parameters, experts))
     gathered = parameters.copy()
     if case.model.vocab:
@@ -193,6 +196,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     if loss != "none":
         entry = 2 if loss == "native" else max(case.memory.fused_logit_bytes, 4 if _release(case) >= (2, 18) else 0)
     apart = experts if choice.expert_group > tp else 0 * experts
+    again[1] *= choice.expert_group > tp
     edges = embedding, entry * tokens[-1] * vocabulary
     stand_ins = _stand_ins(case, choice, vocabulary)
     backward = np.array([_passing(case, choice, layer) for layer in kinds.values()])[of]
@@ -202,7 +206,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     backward[0] = max(backward[0], images_bytes.passing * case.memory.passing_gradients)
     stand_ins = np.concatenate([stand_ins, images_bytes.frozen * (np.arange(len(numbers)) == 0)[None]])
     hidden = hiding if routed.any() else 0.0
-    return Layers(passes, *held, parameters, gathered, apart, *edges, stand_ins, backward, int(of_head), hidden)
+    return Layers(passes, *held, parameters, gathered, again, apart, *edges, stand_ins, backward, int(of_head), hidden)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.errors import DataError
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import (
@@ -289,12 +289,16 @@ def _waits(plan: Figures, rank: Ints) -> Floats:
     """Seconds that every worker waits forward and backward, on pipeline ranks (C,): (2, n, C, dp, tp), (8) to (10)."""
     weight, gradient, _ = parameter_bytes(plan.case.memory)
     gathered, scattered = (weight if plan.choice.zero == 3 else 0), (gradient if plan.choice.pp == 1 else 0)
-    experts, dense = plan.layers.experts, plan.layers.parameters - plan.layers.experts
-    a, b = (
-        np.stack([plan.summed(np.where(those, each, 0)) for each in (dense, experts)])
-        for those in (plan.is_first, plan.is_last)
-    )
-    every = np.stack([plan.parameters - plan.experts, plan.experts])
+    layers = plan.layers
+    held = np.stack([layers.parameters - layers.experts, layers.experts])
+    # Each use of a layer gathers its weights, and its gradients are scattered once.
+    used = held + np.stack([layers.again[0] - layers.again[1], layers.again[1]])
+
+    def summed(figures: Ints, those: Flags | bool = True) -> Floats:
+        return np.stack([plan.summed(np.where(those, each, 0)) for each in figures])
+
+    every, first = summed(held), summed(held, plan.is_first)
+    fetched, a, b = summed(used), summed(used, plan.is_first), summed(used, plan.is_last)
     half = plan.case.coefficient("gather") / 2
     rates = half * rings_of_copies(plan), half * rings_of_experts(plan)
 
@@ -305,11 +309,11 @@ def _waits(plan: Figures, rank: Ints) -> Floats:
 
     forward, backward = _computed(plan, rank)
     slowed = 0.0 if plan.case.calibration is None else plan.case.calibration.gather_slowdown
-    ahead, behind = moved(every - a, 0 * a), moved(every - b, every - a)
+    ahead, behind = moved(fetched - a, 0 * a), moved(fetched - b, every - first)
     return np.stack(
         [
             moved(a, 0 * a) + np.maximum(ahead - forward, slowed * ahead),
-            moved(b, a) + np.maximum(behind - backward, slowed * behind),
+            moved(b, first) + np.maximum(behind - backward, slowed * behind),
         ]
     )
 
