@@ -463,6 +463,11 @@ class MemoryModel(GrownSpec):
         return each._replace(gradient=each.gradient + beside)
 
     @property
+    def is_written_out(self) -> bool:
+        """Whether every field is stated that documents write, so that those with their defaults state nothing."""
+        return self.model_fields_set >= type(self).model_fields.keys() - self._later().keys()
+
+    @property
     def graph_bytes(self) -> int:
         """Bytes that CUDA graphs of a step in one stage keep."""
         return round(self.graph_gib * GIB)

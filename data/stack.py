@@ -262,7 +262,12 @@ def borrowed(
     without measured operators keep their stated efficiencies: a factor beside another device's operators says nothing
     of theirs.
     """
-    words, devices = f"losses of {calibration.device}, as none are known here; {calibration.source}", list(devices)
+    devices = list(devices)
+    if {device.name for device in devices} == {calibration.device} and precision and calibration.precision != precision:
+        words = f"losses of {calibration.precision or 'other formats'}, as none are known of {precision}"
+    else:
+        words = f"losses of {calibration.device}, as none are known here"
+    words = f"{words}; {calibration.source}"
     coefficients, trained = {**calibration.coefficients}, [_training(device.name) for device in devices]
     if devices and not any(device.name in catalog_section("operators") for device in devices):
         coefficients |= dict.fromkeys(OVER_INFERENCE, 1.0)

@@ -169,7 +169,8 @@ class PackedPlan:
             "The bound holds for every packing of the drawn sequences into the plan's micro-batches, at these prices.",
         ]
         found += self._best_lines() + [
-            f"{each.rule} found no room in {each.without_room} steps, which {STANDS_IN[each.rule]} packed."
+            f"{each.rule} found no room in {each.without_room} step{'s' * (each.without_room > 1)}, "
+            f"which {STANDS_IN[each.rule]} packed."
             for each in self.rules
             if each.without_room
         ]

@@ -265,7 +265,8 @@ class Provision:
         wanted = f"objective   {goal.objective}" + ("" if goal.steps is None else f", {goal.steps:,} steps")
         wanted += "" if goal.price is None else f", $ {goal.price:g} an hour of a GPU"
         wanted += "" if goal.deadline_days is None else f", at most {goal.deadline_days:g} days"
-        proven = f"{self.lower_bound:,.6g} on 1 to {len(self.points)} nodes"
+        counts = f"1 to {len(self.points)} nodes" if len(self.points) > 1 else "1 node"
+        proven = f"{self.lower_bound:,.6g} on {counts}"
         found = f"best        {best.nodes} node{'s' * (best.nodes > 1)}, {best.gpus} GPUs: {self.value:,.6g}{unit}"
         lines = [wanted, found, f"bound       {proven}, gap {percent(self.gap, places=2)}"]
         if not self.lower_bound:

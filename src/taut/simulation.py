@@ -358,8 +358,8 @@ WORDS = {
 
 
 def _share(part: float, whole: float) -> float:
-    """Seconds as a share; 0 of a step that takes no time."""
-    return part / whole if whole > 0 else 0.0
+    """Seconds as a share; 0 of a step that takes no time, and where rounding leaves less than none."""
+    return part / whole if whole > 0 and abs(part) > 1e-9 * whole else 0.0
 
 
 MOST_ROWS = 16

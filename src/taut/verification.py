@@ -75,9 +75,8 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
     words += f"{outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
     over = outcome.over_nodes
     if over is not None:
-        words += (
-            f"\n{path}: of 1 to {over.counts} nodes: value {over.value:.6g}, derived lower bound {over.lower_bound:.6g}"
-        )
+        counts = f"1 to {over.counts} nodes" if over.counts > 1 else "1 node"
+        words += f"\n{path}: of {counts}: value {over.value:.6g}, derived lower bound {over.lower_bound:.6g}"
         words += f", verified gap {percent(over.gap)}"
         words += f"; some numbers of nodes have other inputs: {', '.join(over.differing)}" if over.differing else ""
     exact = [] if outcome.exactness is None else [outcome.exactness.words]

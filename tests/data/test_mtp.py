@@ -132,7 +132,7 @@ def test_it_is_asked_for_and_said() -> None:
     options: dict[str, Any] = {"global_batch": 8, "fix": {"pp": 2, "tp": 1, "micro_batch": 1}}
     plan = taut.plan(PLAIN, "dgx-a100", mtp_layers=1, **options)
     assert plan.verify().holds
-    assert "1 further tokens predicted" in str(plan).splitlines()[0]
+    assert "1 further token predicted" in str(plan).splitlines()[0]
     with pytest.raises(FormulationError, match="mtp_layers 0"):
         taut.simulate(plan)
     with pytest.raises(DataError, match="mtp_layers"):

@@ -117,6 +117,8 @@ def test_what_training_adds_to_inference_is_not_priced_twice() -> None:
     assert taken["gemm"] == pytest.approx(1.2 / 1.08) and taken["attention"] == 1.0
     assert taken.coefficients == {**given.coefficients, "gemm": taken["gemm"], "attention": 1.0}
     assert borrowed(given, [b200], "fp8")["gemm"] == 1.2
+    own = borrowed(given, [catalog_device("h100-80gb")], "mxfp8").source
+    assert own.startswith("losses of bf16, as none are known of mxfp8; ")
     for devices in ([], [catalog_device("h200-141gb")], [b200, catalog_device("h200-141gb")]):
         assert borrowed(given, devices, "bf16").coefficients == given.coefficients
 

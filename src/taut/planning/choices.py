@@ -215,6 +215,8 @@ def _sharding(problem: PlanningProblem) -> Iterator[str]:
     pp, zero, space = _fixed(problem, "pp"), _fixed(problem, "zero"), problem.space
     if zero is None:
         return
+    if zero not in space.zero:
+        yield f"{_stack(problem)} has ZeRO {', '.join(map(str, space.zero))}, not ZeRO-{zero}"
     if pp is not None and pp > 1 and space.pipeline_zero is not None and zero not in space.pipeline_zero:
         shown = " and ".join(f"ZeRO-{stage}" for stage in space.pipeline_zero) or "no sharding"
         yield f"{_stack(problem)} has {shown} in pipelines, not ZeRO-{zero} with pp {pp}"

@@ -146,7 +146,7 @@ def stated_loss(memory: MemoryModel | None) -> LossKind | None:
     if memory is None or "fused_loss" not in memory.model_fields_set:
         return None
     # A model that was written out in full states nothing by fields that have their defaults.
-    whole = memory.model_fields_set >= set(KEPT)
+    whole = memory.is_written_out
     return None if whole and memory.fused_loss == "none" else memory.fused_loss
 
 
@@ -175,7 +175,7 @@ def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> 
     if calibration is None or memory == catalog_memory_models().get(memory.name):
         return
     # A model that was written out in full states nothing by fields that have their defaults.
-    whole = memory.model_fields_set >= set(KEPT)
+    whole = memory.is_written_out
     fields = MemoryModel.model_fields
     for name in KEPT:
         if name == "fused_loss":
@@ -279,7 +279,7 @@ def _recomputes_in_part(request: PlanRequest, model: ModelSpec, stack: Stack, re
             not request.latency.prices_mechanisms
         ),
         "layers that predict further tokens are not recomputed in part, expected mtp_layers 0": model.mtp_layers > 0,
-        "activations in the host's memory go with no recompute of some layers": (
+        "goes with no activations in the host's memory, expected activation_offload_fraction 0": (
             bool(request.activation_offload_fraction)
         ),
     }
@@ -360,7 +360,8 @@ def _check(stack: Stack, field: str, wanted: Iterable[str]) -> None:
     for kind in wanted:
         if kind not in stack.schedules:
             runs = ", ".join(stack.schedules)
-            raise FieldError(field, kind, f"not run by {stack.name}, expected one of {runs}, or stack any")
+            shown = f"schedule={kind}" if field == "fix" else kind
+            raise FieldError(field, shown, f"not run by {stack.name}, expected one of {runs}, or stack any")
 
 
 def _zero_stages(request: PlanRequest, stack: Stack) -> list[int]:

@@ -105,7 +105,8 @@ def _sequence_length(plan: AnyDocument) -> str:
     layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
     lengths = [layer["seq"] for layer in layers if layer.get("seq")]
     most = f" of at most {spec['max_seq']}" if spec.get("max_seq") else ""
-    most += f", {spec['mtp_layers']} further tokens predicted" if spec.get("mtp_layers") else ""
+    further = spec.get("mtp_layers")
+    most += f", {further} further token{'s' * (further > 1)} predicted" if further else ""
     return f", sequence length {max(lengths)}{most}{_images(spec)}" if lengths else ""
 
 

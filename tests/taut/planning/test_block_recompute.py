@@ -102,7 +102,7 @@ def test_a_plan_is_written_read_back_compared_and_predicted() -> None:
         ({"fix": {"recompute": "none"}}, "recompute is none, expected full"),
         ({"latency_model": "pipette", "stack": "megatron-core"}, "does not price recompute of some layers"),
         ({"mtp_layers": 1}, "expected mtp_layers 0"),
-        ({"activation_offload_fraction": 0.5}, "activations in the host's memory go with no recompute"),
+        ({"activation_offload_fraction": 0.5}, "goes with no activations in the host's memory"),
     ],
 )
 def test_what_has_no_such_plans_is_refused(options: dict[str, Any], words: str) -> None:

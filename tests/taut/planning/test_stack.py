@@ -9,9 +9,12 @@ import pytest
 import taut
 from taut.data.calibration import RING_EFFICIENCY
 from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.memory import MemoryModel
 from taut.data.stack import SCHEDULES, fused
-from taut.errors import FieldError
+from taut.errors import DataError, FieldError
+from taut.planning.stack import refuse_unlike_kept
 from taut.planning.stack_price import stack_price
+from taut.solver.certificate.document import problem_of
 
 
 def problem(**options: Any) -> taut.PlanningProblem:
@@ -47,7 +50,7 @@ def test_schedules_beyond_the_stack_are_refused_with_what_it_runs() -> None:
     """The message names the schedule, the stack and what it runs."""
     with pytest.raises(FieldError, match="schedules: zb-v, not run by megatron-core, expected one of 1f1b"):
         space(schedules="1f1b,zb-v")
-    with pytest.raises(FieldError, match="fix: gpipe, not run by megatron-core"):
+    with pytest.raises(FieldError, match="fix: schedule=gpipe, not run by megatron-core"):
         space(fix={"schedule": "gpipe"})
     assert space(schedules="all").schedules == ["1f1b", "interleaved-1f1b"]
     assert space(stack="any", schedules="all").schedules[-1] == "v-min"
@@ -255,3 +258,21 @@ def test_a_plan_with_context_ranks_holds() -> None:
         (1, 1),
     ]
     assert found.verify().holds
+
+
+def test_a_memory_model_of_a_document_states_nothing_by_its_defaults() -> None:
+    """A document leaves out later fields of their defaults, so a model read from one refuses no calibration."""
+    plan = taut.plan("gpt2-345m", "dgx-h100", global_batch=32, work_limit=1, fused_loss="none")
+    problem = problem_of(plan.typed, "plan")
+    assert problem.memory.is_written_out and "fused_loss" not in problem.memory.model_fields_set
+    assert problem.calibration is not None and problem.calibration.fp8_inputs and not problem.memory.fp8_inputs
+    refuse_unlike_kept(problem.memory, problem.calibration)
+    stated = MemoryModel.parse({"name": "mine", "fp8_inputs": False}, "mine")
+    with pytest.raises(FieldError, match="fp8_inputs is false, calibration nemo-h100-bf16 has true, which counts"):
+        refuse_unlike_kept(stated, problem.calibration)
+
+
+def test_a_stage_of_zero_that_a_stack_lacks_is_named() -> None:
+    """The stages that the stack has, of any pipeline degree."""
+    with pytest.raises(DataError, match="torchtitan has ZeRO 0, 2, 3, not ZeRO-1"):
+        taut.plan("gpt2-345m", "dgx-h100", global_batch=32, stack="torchtitan", fix={"zero": 1})
