@@ -17,7 +17,8 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from taut.data.load import Name
-from taut.data.read import MORE, read_text, read_yaml, rows_of
+from taut.data.read import MORE, read_text, rows_of
+from taut.data.read_yaml import read_yaml
 from taut.data.spec import NotNegative, Positive, Spec, name_of_file, with_names
 from taut.data.suggest import nearest
 from taut.errors import DataError

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import (
     catalog_calibration,
@@ -34,7 +32,8 @@ from taut.data.device import DeviceSpec
 from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel, read_memory_network
 from taut.data.model import ModelSpec
-from taut.data.read import read_matrix, read_yaml
+from taut.data.read import read_matrix
+from taut.data.read_yaml import read_yaml, values_in_braces
 from taut.data.spec import name_of_file, shorten, with_names
 from taut.data.stack import Stack
 from taut.data.suggest import nearest
@@ -252,11 +251,7 @@ def load_device(name: str, where: str) -> DeviceSpec:
     """The device that a user names: of the catalog, of a YAML file, or in braces; ``DataError`` says ``where``."""
     text = str(name)
     if text.lstrip().startswith("{"):
-        try:
-            values = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError):
-            raise DataError(f"{where}: {text:.60} is no YAML, expected a device such as {{name: a, ...}}") from None
-        return DeviceSpec.parse(values, where)
+        return DeviceSpec.parse(values_in_braces(text, where), where)
     if not text.endswith((".yaml", ".yml")):
         return device_named(text, where)
     path = Path(text)

@@ -9,7 +9,7 @@ from importlib.resources import as_file, files
 from typing import Any
 
 from taut.data.device import DeviceSpec
-from taut.data.read import read_yaml
+from taut.data.read_yaml import read_yaml
 from taut.data.suggest import one_of
 from taut.errors import DataError
 

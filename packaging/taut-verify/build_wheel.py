@@ -2,8 +2,12 @@
 Build ``taut-verify``, the checker of plans and schedules as a distribution of its own.
 
 The wheel holds what ``taut.verification`` reaches through imports, those inside functions included, and the catalog. It
-needs numpy, pydantic and PyYAML. Solver libraries stay out, and numba with them: Python runs the loops, or numba where
-the extra ``fast`` installs it. The modules lie in ``taut_verify/sources``, so that taut may be installed beside it.
+needs numpy. ``pydantic_part.py`` stands for pydantic in it, and JSON for the catalog's YAML. Solver libraries stay out,
+and numba with them: Python runs the loops, or numba where the extra ``fast`` installs it. All modules lie in
+``taut_verify/sources``, which only the command itself puts on its path, so that taut and pydantic may be installed
+beside it.
+
+Where taut is installed::
 
     python packaging/taut-verify/build_wheel.py DIST
 """
@@ -11,15 +15,18 @@ the extra ``fast`` installs it. The modules lie in ``taut_verify/sources``, so t
 import ast
 import base64
 import hashlib
+import json
 import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from taut.data.read_yaml import read_yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 START = "taut.verification"
-NEEDS = ("numpy", "pydantic", "pyyaml")
+NEED = "numpy"
 FAST = "numba"
 PLACE = "taut_verify/sources"
 FACE = '"""The part of taut that checks plans and schedules."""\n'
@@ -28,11 +35,10 @@ MAIN = '''"""Check plans and schedules, ``taut-verify FILE ...``: exit code 0 if
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "sources"))
-
 
 def main() -> None:
     """Check the named files."""
+    sys.path.insert(0, str(Path(__file__).parent / "sources"))
     from taut.errors import TautError
     from taut.verification import checked
 
@@ -57,6 +63,24 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+'''
+READER = '''"""The catalog, which is JSON here; the checker reads no YAML."""
+
+from pathlib import Path
+from typing import Any
+
+from taut.data.read import read_json
+from taut.errors import DataError
+
+
+def read_yaml(path: Path, expected: str = "the catalog", *, shipped: bool = False) -> dict[str, Any]:
+    """Values of a file of the catalog."""
+    return read_json(path.with_suffix(".json"), expected)
+
+
+def values_in_braces(text: str, where: str) -> object:
+    """A device in braces is refused."""
+    raise DataError(f"{where}: is YAML, which the checker does not read")
 '''
 
 
@@ -102,10 +126,13 @@ def contents() -> dict[str, bytes]:
     for module, path in sorted(reached().items()):
         place = module.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
         held[f"{PLACE}/{place}"] = path.read_bytes()
-    catalog = ROOT / "data" / "catalog"
-    for path in sorted(catalog.rglob("*.*")):
-        if path.suffix in (".yaml", ".csv"):
-            held[f"{PLACE}/taut/data/catalog/{path.relative_to(catalog).as_posix()}"] = path.read_bytes()
+    held[f"{PLACE}/taut/data/read_yaml.py"] = READER.encode()
+    held[f"{PLACE}/pydantic.py"] = Path(__file__).with_name("pydantic_part.py").read_bytes()
+    for path in sorted((ROOT / "data" / "catalog").glob("*.yaml")):
+        values = read_yaml(path, shipped=True)
+        text = json.dumps(values, ensure_ascii=False, allow_nan=False)
+        assert json.loads(text) == values, f"{path}: holds what JSON does not"
+        held[f"{PLACE}/taut/data/catalog/{path.stem}.json"] = text.encode()
     return held
 
 
@@ -121,7 +148,7 @@ def build(folder: Path) -> Path:
         "Summary: Checks the certificates of taut's plans and schedules.",
         f"Requires-Python: {project['requires-python']}",
         f"License-Expression: {project['license']}",
-        *(f"Requires-Dist: {floors[name]}" for name in NEEDS),
+        f"Requires-Dist: {floors[NEED]}",
         "Provides-Extra: fast",
         f'Requires-Dist: {floors[FAST]}; extra == "fast"',
     ]

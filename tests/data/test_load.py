@@ -20,7 +20,8 @@ from taut.data.load import (
     load_memory_model,
     load_model,
 )
-from taut.data.read import read_json, read_matrix, read_yaml
+from taut.data.read import read_json, read_matrix
+from taut.data.read_yaml import read_yaml
 from taut.data.samples import read_samples
 from taut.errors import DataError
 

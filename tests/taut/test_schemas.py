@@ -9,7 +9,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 import taut
-from taut.data.read import read_yaml
+from taut.data.read_yaml import read_yaml
 from taut.errors import DataError
 from taut.schemas import KINDS, schema
 from tests.taut.conftest import Run

@@ -24,7 +24,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from taut.data.read import read_json, read_text, read_yaml
+from taut.data.read import read_json, read_text
+from taut.data.read_yaml import read_yaml
 from taut.errors import DataError
 from taut.exports.architecture import Flags
 from taut.launchers.deepspeed import axolotl_launch, deepspeed_launch, nanotron_launch, trainer_launch

@@ -36,7 +36,7 @@ from pydantic import ConfigDict
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model, load_stack
 from taut.data.model import ModelSpec
-from taut.data.read import read_yaml
+from taut.data.read_yaml import read_yaml
 from taut.data.samples import ConfigurationRow
 from taut.data.spec import Spec, digest, shorten
 from taut.data.suggest import one_of

@@ -5,22 +5,12 @@ import json
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
-from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from taut.formulations.schedules.stages import Stages
-from taut.schedules.portfolio import ScheduleSearch, best_schedule
-from taut.solver.certificate.write import mesh_document, plan_document
-from taut.solver.meshes.search import search_meshes
-from taut.solver.result import Limits
-from taut.solver.search.search import search
-from tests.support.small import cluster, model, problem
+from tests.support.alone import alone, unpacked, written
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = {"taut.data": "data", "taut.formulations": "formulations", "taut.solver": "solver"}
@@ -102,23 +92,7 @@ print(json.dumps({"faults": found, "modules": sorted(sys.modules)}))
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A plan in closed form, one priced by its order, one of meshes, and a schedule, as files."""
-    folder = tmp_path_factory.mktemp("documents")
-    given: list[Any] = [
-        problem(cluster(4, 1), model(8), schedules=schedules, fixed={"pp": 4})
-        for schedules in (["1f1b", "gpipe"], ["zb-h1", "interleaved-1f1b"])
-    ]
-    limits = Limits(work_limit=6)
-    made = [plan_document(each, search(each, limits), limits) for each in given]
-    meshes = replace(given[0], latency_model="step")
-    made.append(mesh_document(meshes, search_meshes(meshes, limits), limits))
-    made.append(
-        best_schedule(
-            Stages(stages=2, micro_batches=4, forward=(1.0,), backward=(1.0,), weight=(1.0,)), ScheduleSearch()
-        ).document
-    )
-    for k, document in enumerate(made):
-        (folder / f"{k}.json").write_text(json.dumps(document), encoding="utf-8")
-    return [str(path) for path in sorted(folder.iterdir())]
+    return written(tmp_path_factory.mktemp("documents"))
 
 
 @pytest.mark.proof
@@ -135,38 +109,34 @@ def test_verifying_loads_no_solver_search_or_annealing(documents: list[str], hel
     assert [name for name in outcome["modules"] if f"{name}.".startswith(prefixes)] == []
 
 
-def needed(name: str) -> set[str]:
-    """Names of a distribution and of all that it requires, extras aside."""
-    requires = [each for each in distribution(name).requires or [] if "extra ==" not in each]
-    return {name}.union(*(needed(re.split(r"[^A-Za-z0-9_-]", each, maxsplit=1)[0]) for each in requires))
-
-
 @pytest.mark.proof
-def test_the_wheel_of_the_checker_verifies_where_nothing_else_is(documents: list[str], tmp_path: Path) -> None:
-    """Unpacked beside the distributions that its metadata names, and nothing more, it checks plans and a schedule."""
-    script = ROOT / "packaging" / "taut-verify" / "build_wheel.py"
-    subprocess.run([sys.executable, script, tmp_path / "dist"], capture_output=True, check=True)
-    (wheel,) = (tmp_path / "dist").iterdir()
-    assert wheel.stat().st_size < 1_000_000
-    empty = tmp_path / "empty"
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(empty)
-    (metadata,) = empty.glob("*.dist-info/METADATA")
+def test_the_wheel_of_the_checker_verifies_where_numpy_alone_is(documents: list[str], tmp_path: Path) -> None:
+    """Unpacked beside numpy it imports all its modules, checks plans and a schedule, and refuses what is forged."""
+    empty = unpacked(tmp_path)
+    (metadata,) = empty.glob("taut_verify-*.dist-info/METADATA")
     stated = re.findall(r"^Requires-Dist: ([A-Za-z0-9_-]+)[>=<,0-9.]+$", metadata.read_text(), re.MULTILINE)
-    assert stated == ["numpy", "pydantic", "pyyaml"]
-    for name in set[str]().union(*map(needed, stated)):
-        kept = distribution(name)
-        tops = {file.parts[0] for file in kept.files or [] if not file.name.endswith(".pyc")}
-        for top in tops - {"..", "__pycache__"}:
-            (empty / top).symlink_to(Path(str(kept.locate_file(top))))
-    start = f"import sys; sys.path.append({str(empty)!r}); import taut_verify.__main__ as m; m.main()"
-    command = [sys.executable, "-I", "-S", "-c", start]
-    run = subprocess.run([*command, *documents], capture_output=True, text=True, check=False)
+    assert stated == ["numpy"]
+    sources = empty / "taut_verify" / "sources"
+    paths = (each.relative_to(sources).with_suffix("") for each in sources.rglob("*.py") if each.name != "__init__.py")
+    names = [".".join(each.parts) for each in paths]
+    assert len(names) > 150
+    imported = alone(empty, f"sys.path.insert(0, {str(sources)!r})\nfor each in sys.argv[1:]: __import__(each)", *names)
+    assert (imported.returncode, imported.stderr) == (0, "")
+    check = "import taut_verify.__main__ as m; m.main()"
+    run = alone(empty, check, *documents)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.count(": holds; ") == 4
-    broken = json.loads(Path(documents[0]).read_text(encoding="utf-8"))
-    broken["certificate"]["objective_s"] *= 0.99
-    (tmp_path / "broken.json").write_text(json.dumps(broken), encoding="utf-8")
-    run = subprocess.run([*command, tmp_path / "broken.json"], capture_output=True, text=True, check=False)
-    assert run.returncode == 1
-    assert "does not hold" in run.stderr
+    for path in documents:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        bound = next(name for name in values["certificate"] if name.startswith("lower_bound"))
+        values["certificate"][bound] *= 1.01
+        (tmp_path / "forged.json").write_text(json.dumps(values), encoding="utf-8")
+        run = alone(empty, check, tmp_path / "forged.json")
+        assert run.returncode == 1
+        assert "does not hold" in run.stderr
+        values["format"] = 1
+        (tmp_path / "other.json").write_text(json.dumps(values), encoding="utf-8")
+        run = alone(empty, check, tmp_path / "other.json")
+        assert run.returncode == 2
+        assert "format: is 1, expected " in run.stderr
+        assert run.stderr.count("\n") == 1
