@@ -27,12 +27,11 @@ from taut.prediction.fitting import calibrate, samples_of, seen_of
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given, find_device, setting_of, within_domain
 from taut.solver.calibration.latency import (
-    ALIKE,
     ENOUGH,
     FEWEST,
     Samples,
     cross_validate,
-    drawn_to,
+    drawn,
     factors_above,
     fit_coefficients,
     plans_of,
@@ -94,10 +93,9 @@ def joined(one: Seen, other: Seen) -> Seen:
 
 def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, dict[str, Any]]:
     """Calibration of a campaign and its errors on unseen runs."""
-    calibration = calibrate(campaign.rows, campaign.about, like)
+    calibration = calibrate(campaign.rows, campaign.about, like, campaign.towards)
     device, stack = find_device(campaign.rows[0].gpu), stack_of(calibration)
-    runs, stated = samples_of(campaign.rows, device, campaign.about, stack), drawn_to(device, like)
-    runs = runs if like is None else runs._replace(strength=ALIKE)
+    runs, stated = drawn(samples_of(campaign.rows, device, campaign.about, stack), device, like, campaign.towards)
     factors = bool(calibration.layer_factors)
     unseen = np.concatenate([cross_validate(runs, stated, seed=seed, factors=factors) for seed in SEEDS])
     halves = np.concatenate([cross_validate(runs, stated, folds=2, seed=seed, factors=factors) for seed in SEEDS])
@@ -160,6 +158,13 @@ def with_checked(found: Calibration, every: Iterable[Campaign]) -> Calibration:
     return found
 
 
+def on_cards(found: Calibration, folder: Path) -> list[Calibration]:
+    """A campaign's calibration for each of the cards that it is said to be for."""
+    cards = next(each.cards for each in campaigns(folder) if each.name == found.name)
+    named = [found.model_copy(update={"name": name, "device": device}) for name, device in cards.items()]
+    return named or [found]
+
+
 def check(campaign: Campaign) -> dict[str, Any]:
     """Errors of a campaign's runs, predicted with the calibration of another."""
     rows = [row.model_copy(update={"stack": campaign.stack}) for row in campaign.rows]
@@ -193,8 +198,7 @@ def ten_folds(rows: list[ConfigurationRow]) -> Floats:
     like, device = next(iter(known.values())), settings[0].device
     about = {**like.model_dump(), "cluster": ""}
     runs = samples_of([within_domain(row) for row in rows], device, about, stack_of(like))
-    stated = drawn_to(device, like)
-    return np.concatenate([cross_validate(runs._replace(strength=ALIKE), stated, seed=seed) for seed in SEEDS])
+    return np.concatenate([cross_validate(*drawn(runs, device, like), seed=seed) for seed in SEEDS])
 
 
 def main() -> None:
@@ -214,7 +218,7 @@ def main() -> None:
         from benchmarks.published_steps import checked_steps  # It prints its tables by this module.
 
         every = [*checks(options.data), checked_steps()]
-        found = [with_checked(one, every) for one, _ in studied]
+        found = [with_checked(one, every) for fit, _ in studied for one in on_cards(fit, options.data)]
         options.write_calibrations.write_text(as_catalog(found), encoding="utf-8")
 
 

@@ -103,7 +103,7 @@ def _runs(folder: Path) -> Iterator[Job]:
     dense += [nvidia(folder / "nvidia_dgxc_h100.csv", "nemo", precision) for precision in ("bf16", "fp8")]
     dense += [mlperf(folder / "mlperf_dense.csv", kinds) for kinds in ({"H100": "h100", "H200": "h200"}, BLACKWELL)]
     dense += [megatron_core(folder / "megatron_core_h100_model_table.csv")]
-    dense += [torchtitan(folder / "torchtitan_h100_h200.csv", "h100-80gb", "bf16 fp8"), sweeps()]
+    dense += [torchtitan(folder / "torchtitan_h100_h200.csv", "h100-96gb", "bf16 fp8"), sweeps()]
     for campaign in dense:
         for row in campaign.rows:
             yield Job(_size(row), campaign.source.split(",")[0].split(" docs")[0], "", row)
@@ -115,12 +115,13 @@ def _size(row: ConfigurationRow) -> str:
 
 
 def cluster_of(row: ConfigurationRow) -> ClusterSpec:
-    """The catalog's cluster of a row's device, with as many nodes as the row has."""
+    """The catalog's cluster of a row's device, with this device and as many nodes as the row has."""
     row = within_domain(row)
-    spec = load_cluster(default_cluster(find_device(row.gpu)))
+    device = find_device(row.gpu)
+    spec = load_cluster(default_cluster(device))
     size = min(row.gpus_per_node, row.n_gpus)
     node = spec.nodes[0]
-    update: dict[str, Any] = {"count": row.n_gpus // size, "gpus_per_node": size}
+    update: dict[str, Any] = {"device": device, "count": row.n_gpus // size, "gpus_per_node": size}
     if node.nic_bandwidth_gbps is not None:
         update["nic_bandwidth_gbps"] = node.nic_bandwidth_gbps * size / node.gpus_per_node
     return spec.model_copy(update={"nodes": [node.model_copy(update=update)], "name": f"{row.n_gpus} {row.gpu}"})

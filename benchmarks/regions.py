@@ -63,11 +63,10 @@ from taut.prediction.fitting import samples_of, seen_of
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given, find_device
 from taut.solver.calibration.latency import (
-    ALIKE,
     FEWEST,
     Samples,
     cross_validate,
-    drawn_to,
+    drawn,
     factors_above,
     fit_coefficients,
     predicted_seconds,
@@ -76,8 +75,6 @@ from taut.solver.calibration.latency import (
 
 FEWEST_LEFT_OUT = 3
 KIND_NAMES = tuple(DEVIATIONS)
-AGAIN = "-96gb"
-"""Ends the names of campaigns whose runs are another campaign's, priced on another device."""
 
 
 class Unseen(NamedTuple):
@@ -146,7 +143,7 @@ def dense(campaign: Campaign) -> Study:
     shipped, device = known[campaign.name], find_device(campaign.rows[0].gpu)
     like = pulled_to(campaign, known.values())
     runs = samples_of(campaign.rows, device, campaign.about, stack_of(shipped))
-    runs, stated = runs if like is None else runs._replace(strength=ALIKE), drawn_to(device, like)
+    runs, stated = drawn(runs, device, like, campaign.towards)
 
     def without(region: Flags) -> Unseen:
         kept, count = runs.take(np.flatnonzero(~region)), int(region.sum())
@@ -234,8 +231,8 @@ def gains_of(study: Study, part: Flags, errors: Floats) -> Floats:
 
 
 def gain_lines(every: Sequence[Region]) -> Iterator[dict[str, Any]]:
-    """A line for each region with gains, and one of the mean region; runs of a campaign on another card count once."""
-    some = [region for region in every if len(region.gains) and not region.campaign.endswith(AGAIN)]
+    """A line for each region with gains, and one of the mean region."""
+    some = [region for region in every if len(region.gains)]
     means = [region.gains.mean(axis=0) for region in some]
     lines = [(one.campaign, one.left_out, len(one.gains), mean) for one, mean in zip(some, means, strict=True)]
     lines.append(("mean of the regions", "-", sum(len(one.gains) for one in some), np.mean(means, axis=0)))
@@ -246,16 +243,14 @@ def gain_lines(every: Sequence[Region]) -> Iterator[dict[str, Any]]:
 
 def deviations_by(every: Sequence[Region]) -> Floats:
     """Deviation of each kind of ``DEVIATIONS`` by regions, (1), (kinds,)."""
-    once = [region for region in every if not region.campaign.endswith(AGAIN)]
-    shares = [region.kinds.mean(axis=0) for region in once] + [*COUNTED**0.5 * np.eye(len(KIND_NAMES))]
-    squares = [region.unseen.excess for region in once] + [COUNTED**0.5 * PRIOR_NOISE**2] * len(KIND_NAMES)
+    shares = [region.kinds.mean(axis=0) for region in every] + [*COUNTED**0.5 * np.eye(len(KIND_NAMES))]
+    squares = [region.unseen.excess for region in every] + [COUNTED**0.5 * PRIOR_NOISE**2] * len(KIND_NAMES)
     return np.asarray(np.sqrt(nnls(np.array(shares), np.array(squares))[0]))
 
 
 def region_line(region: Region, every: Sequence[Region]) -> dict[str, Any]:
     """A line of the first table, with the band by the other campaigns of all regions."""
-    campaign = region.campaign.removesuffix(AGAIN)
-    others = [other for other in every if other.campaign.removesuffix(AGAIN) != campaign]
+    others = [other for other in every if other.campaign != region.campaign]
     deviations = np.sqrt(region.kinds @ deviations_by(others) ** 2)
     errors = np.exp(-region.unseen.errors) - 1
     return {
@@ -358,7 +353,7 @@ def lent(folder: Path) -> Iterator[Lent]:
     known = [one for one in catalog_calibrations().values() if not one.experts and "no" not in one.source.split()]
     for campaign in campaigns(folder):
         framework = framework_of(campaign.name)
-        if not framework or campaign.name.endswith(AGAIN):
+        if not framework:
             continue
         for gpu, precision in dict.fromkeys((row.gpu, row.precision) for row in campaign.rows):
             device, alike = find_device(gpu), HALF if precision in HALF else (precision,)

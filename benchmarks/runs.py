@@ -1,7 +1,8 @@
 """Runs of public campaigns: what they share, the shapes of published models, and the reading of their CSV files."""
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Campaign:
-    """Measured runs of one stack on one device, and the catalog cluster whose links they used."""
+    """
+    Measured runs of one stack on one device, and the catalog cluster whose links they used.
+
+    ``towards`` are coefficients that the fit is pulled to, of terms that the runs hide, and ``cards`` the names of its
+    calibrations by the cards that they are for, where these are not those of the runs alone.
+    """
 
     name: str
     stack: str
@@ -57,6 +63,8 @@ class Campaign:
     fused_loss: LossKind = "none"
     fused_attention: bool | None = None
     features: tuple[str, ...] = ()
+    towards: Mapping[str, float] = field(default_factory=dict)
+    cards: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def about(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_
     hosts; its coefficient of memory traffic holds what else small layers wait for, and is not taken. Of two fits with
     other work, what their launches have in common are the seconds of a pass without work, coefficient times launch
     time: that is the launch time, and its coefficient is pulled to 1.
+    A term that a stack hides nearly whole, so that its runs do not tell, may be pulled to a known figure as strongly.
 (7) Beside the coefficients of all runs the shapes of their layers may have factors.
 
 The factor of a shape is what the coefficients leave that all runs of a shape have in common. Sets: runs i, shapes g of
@@ -54,6 +55,7 @@ A calibration holds the stack's properties, coefficients, factors of layer shape
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,14 +138,15 @@ class Samples(NamedTuple):
     """
     Measured runs: their terms as a function of coefficients, and seconds (samples,).
 
-    ``floors`` (terms,) are the least coefficients, (5); ``strength`` is lambda of (1); ``layers`` are the shapes of
-    the runs' layers, where factors of them may be found, (7); ``plans`` (samples,) are equal in runs of one plan, (3).
+    ``floors`` (terms,) are the least coefficients, (5); ``strength`` is lambda of (1), of all terms or (terms,);
+    ``layers`` are the shapes of the runs' layers, where factors of them may be found, (7); ``plans`` (samples,) are
+    equal in runs of one plan, (3).
     """
 
     terms: TermsAt
     seconds: Floats
     floors: Floats = FLOORS
-    strength: float = REGULARISATION
+    strength: float | Floats = REGULARISATION
     layers: LayerShapes | None = None
     plans: Ints | None = None
 
@@ -208,7 +211,7 @@ def _judged(samples: Samples, scale: Floats, coefficients: Floats) -> _Fit:
     terms = samples.terms(coefficients)
     residuals = np.abs(terms @ coefficients / samples.seconds - 1)
     weights = 1 / np.maximum(residuals, SMALLEST_RESIDUAL)
-    pull = samples.strength**2 * weights.mean() * ((coefficients / scale - 1) ** 2).sum()
+    pull = weights.mean() * ((samples.strength * (coefficients / scale - 1)) ** 2).sum()
     merit = float((residuals**2 * weights).sum() + pull)
     return _Fit(coefficients, merit, terms, np.sqrt(weights / weights.mean()))
 
@@ -282,9 +285,23 @@ def stack_of(calibration: Calibration) -> Stack:
     return Stack(calibration.launch_us or 0.0, calibration.fused_attention)
 
 
-def drawn_to(device: DeviceSpec, like: Calibration | None, terms: Sequence[str] = TERMS) -> Floats:
-    """Coefficients that a fit is pulled to: those that the device states, or those of another fit of the stack, (6)."""
-    return stated_coefficients(device, terms) if like is None else np.array([like[term] for term in terms])
+def drawn(
+    samples: Samples,
+    device: DeviceSpec,
+    like: Calibration | None = None,
+    towards: Mapping[str, float] = MappingProxyType({}),
+    terms: Sequence[str] = TERMS,
+) -> tuple[Samples, Floats]:
+    """
+    Samples and the coefficients (terms,) that their fit is pulled to, as strongly as it is.
+
+    They are those that the device states, or those of another fit of the stack, and of some terms known figures, (6).
+    """
+    stated = stated_coefficients(device, terms) if like is None else np.array([like[term] for term in terms])
+    strength = np.full(len(terms), REGULARISATION if like is None else ALIKE)
+    for term, coefficient in towards.items():
+        stated[terms.index(term)], strength[terms.index(term)] = coefficient, ALIKE
+    return samples._replace(strength=strength), stated
 
 
 NEARLY_LEAST = 1.02
@@ -298,17 +315,18 @@ def fit_calibration(
     about: Mapping[str, Any],
     terms: Sequence[str] = TERMS,
     like: Calibration | None = None,
+    towards: Mapping[str, float] = MappingProxyType({}),
 ) -> Calibration:
-    """Calibration with the band of unseen plans, (3); ``about``: its fields, ``like``: another fit's (6)."""
+    """Calibration with the band of unseen plans, (3); ``about``: its fields, ``like`` and ``towards`` as in (6)."""
     count = len(next(iter(samples.values())).seconds)
     if count < FEWEST:
         raise FormulationError(f"{count} samples, expected at least {FEWEST} for a fit with an error band")
-    if like is not None:
-        samples = {stack_of(like): samples[stack_of(like)]._replace(strength=ALIKE)}
-    stated = drawn_to(device, like, terms)
-    unseen = {stack: cross_validate(runs, stated) for stack, runs in samples.items()}
+    tried = samples if like is None else [stack_of(like)]
+    pulled = {stack: drawn(samples[stack], device, like, towards, terms) for stack in tried}
+    unseen = {stack: cross_validate(*each) for stack, each in pulled.items()}
     stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, count)
-    runs, coefficients = samples[stack], fit_coefficients(samples[stack], stated)
+    runs, stated = pulled[stack]
+    coefficients = fit_coefficients(runs, stated)
     errors = cross_validate(runs, stated, plans=True)
     known = dict(zip(terms, coefficients.tolist(), strict=True))
     return Calibration.model_validate(

@@ -80,8 +80,7 @@ def test_deviations_are_those_that_the_bands_of_regions_lack() -> None:
         return Region(campaign, kind, Unseen(np.array([error]), np.zeros(1), np.zeros(1)), at[kind], np.zeros((0, 2)))
 
     every = [region(kind, error, "a") for kind, error in (("micro-batch", 0.1), ("scale", -0.05)) for _ in range(400)]
-    # Runs of the same campaign on another card say nothing more.
-    found = dict(zip(KIND_NAMES, deviations_by([*every, region("recompute", 0.5, "a-96gb")]), strict=True))
+    found = dict(zip(KIND_NAMES, deviations_by(every), strict=True))
     assert found["micro-batch"] == pytest.approx(0.1 / BAND_WIDTH, rel=0.02)
     assert found["scale"] == pytest.approx(0.05 / BAND_WIDTH, rel=0.02)
     assert found["recompute"] == pytest.approx(0.06) and found["any other"] == pytest.approx(0.06)

@@ -21,9 +21,8 @@ from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_model
 from taut.prediction.fitting import memory_model, samples_of
 from taut.prediction.settings import find_device
 from taut.solver.calibration.latency import (
-    ALIKE,
     Samples,
-    drawn_to,
+    drawn,
     factors_above,
     fit_coefficients,
     stack_of,
@@ -51,9 +50,12 @@ def test_calibrations_are_what_their_runs_give() -> None:
         shipped, device = known[campaign.name], find_device(campaign.rows[0].gpu)
         like = pulled_to(campaign, known.values())
         runs = samples_of(campaign.rows, device, campaign.about, stack_of(shipped))
-        runs = runs if like is None else runs._replace(strength=ALIKE)
-        found = fit_coefficients(runs, drawn_to(device, like))
-        known_terms(shipped, runs, found, TERMS)
+        runs, stated = drawn(runs, device, like, campaign.towards)
+        found = fit_coefficients(runs, stated)
+        for name, card in (campaign.cards or {campaign.name: device.name}).items():
+            assert known[name].device == card
+            known_terms(known[name], runs, found, TERMS)
+            seen.add(name)
         assert shipped.samples == len(runs.seconds)
         if shipped.layer_factors:
             above = factors_above(runs, found)
@@ -61,7 +63,6 @@ def test_calibrations_are_what_their_runs_give() -> None:
             assert [one.factor - 1 for one in shipped.layer_factors] == pytest.approx(
                 above, rel=RELATIVE, abs=ABSOLUTE
             ), campaign.name
-        seen.add(campaign.name)
     assert seen == {name for name, one in known.items() if not one.experts and one.stack != BRIDGE}
 
 

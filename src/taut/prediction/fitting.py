@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,13 @@ def fit_latency(path: str | Path, *, name: str, source: str = "", cluster: str =
     return calibrate(rows, {"name": name, "stack": rows[0].stack, "source": source, "cluster": cluster})
 
 
-def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibration | None = None) -> Calibration:
-    """Calibration from runs of one device, node size and stack; ``like`` is another fit of the stack."""
+def calibrate(
+    rows: list[ConfigurationRow],
+    about: dict[str, Any],
+    like: Calibration | None = None,
+    towards: Mapping[str, float] = MappingProxyType({}),
+) -> Calibration:
+    """Calibration from runs of one device, node size and stack; its fit is pulled to ``like`` and ``towards``."""
     device = find_device(rows[0].gpu)
     many = {row.n_gpus > row.gpus_per_node for row in rows}
     precisions = {row.precision for row in rows}
@@ -85,7 +91,8 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibra
         "gather_slowdown": gather_slowdown_of(rows),
         "seen": seen_of(rows),
     }
-    return fit_calibration(samples_by_stack(rows, device, about, like), device, about, like=like)
+    every = samples_by_stack(rows, device, about, like)
+    return fit_calibration(every, device, about, like=like, towards=towards)
 
 
 def seen_of(rows: list[ConfigurationRow]) -> Seen:
