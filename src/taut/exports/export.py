@@ -117,6 +117,8 @@ def _said(job: Job, framework: str) -> list[str]:
     measured, is_megatron = framework in NVIDIA, framework == "megatron"
     holds: dict[str, bool] = {
         "own-flags": is_megatron,
+        "narrow-base": framework == "torchtitan" and job.memory.precision in QUANTIZED,
+        "tensor-ranks": framework == "deepspeed" and job.strategy.tp > 1,
         **{feature: measured and feature in job.features for feature in (BETWEEN_REPLICAS, OVERLAPPED)},
         "even-routing": measured and job.strategy.ep > 1,
         "deepep-instead": HYBRID_RUNS in job.features and backend_of(job) == "deepep",
@@ -124,7 +126,8 @@ def _said(job: Job, framework: str) -> list[str]:
         "copied-weights": _copies_weights(job, framework),
         "refused-loss": is_megatron and job.fused_loss == "te",
     }
-    return [_texts()["said"][name].format(vocab=job.model.vocab) for name, it in holds.items() if it]
+    figures = {"vocab": job.model.vocab, "precision": job.memory.precision, "tp": job.strategy.tp}
+    return [_texts()["said"][name].format(**figures) for name, it in holds.items() if it]
 
 
 def _copies_weights(job: Job, framework: str) -> bool:

@@ -483,3 +483,16 @@ def test_formats_of_gradients_have_their_flags(precision: str, kept: str, flag: 
     given = {"precision": precision, "grad_precision": kept}
     job = in_order(Job(taut.plan("gpt2-345m", "dgx-a100", global_batch=8, work_limit=1, memory_model=given)))
     assert {name for name in megatron_flags(job) if "grads-in" in name or "reduce-in" in name} == {flag} - {None}
+
+
+def test_what_a_configuration_leaves_to_its_script_is_said() -> None:
+    """Converters of formats below 16 bits in torchtitan, and tensor ranks in DeepSpeed."""
+    options: dict[str, Any] = {"global_batch": 8, "work_limit": 1, "fix": {"tp": 2, "pp": 1}}
+    plans = {
+        (stack, precision): taut.plan("gpt2-345m", "dgx-h100", stack=stack, precision=precision, **options)
+        for stack, precision in (("torchtitan", "fp8"), ("torchtitan", "bf16"), ("deepspeed", "bf16"))
+    }
+    notes = {each: launch_notes(in_order(Job(plan)), each[0], [each[0]]) for each, plan in plans.items()}
+    told = "base() also has to convert linear layers for fp8"
+    assert [told in notes[each] for each in plans] == [True, False, False]
+    assert ["your script gives DeepSpeed its 2 tensor ranks" in notes[each] for each in plans] == [False, False, True]
