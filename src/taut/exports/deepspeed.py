@@ -51,7 +51,6 @@ def _check(job: Job) -> None:
         f"expert ranks (ep={chosen.ep})": chosen.ep > 1,
         "sequence parallelism of tensor ranks": chosen.sequence_parallel,
         f"groups of replicas with a copy each (dp_shard={chosen.dp * chosen.cp // chosen.copies})": chosen.copies > 1,
-        f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),
         "activations of modules in the host's memory": bool(job.offload_modules),
         "a part of the activations in the host's memory": 0 < job.activations_on_hosts < 1,
         "activations in the host's memory without full recompute": bool(job.activations_on_hosts)
@@ -61,7 +60,10 @@ def _check(job: Job) -> None:
         and chosen.zero != 3,
         "optimizer states in the host's memory without ZeRO": bool(fraction) and not chosen.zero and chosen.dp > 1,
     }
-    job.refuse({f"{what}, which DeepSpeed has not; plan with --stack deepspeed": it for what, it in refused.items()})
+    words = f"precision {job.memory.precision}, which DeepSpeed has not; plan with --precision bf16, fp16 or fp32"
+    narrow = {words: job.memory.precision not in ("bf16", "fp16", "fp32")}
+    stack = {f"{what}, which DeepSpeed has not; plan with --stack deepspeed": it for what, it in refused.items()}
+    job.refuse(narrow | stack)
     job.whole_layers("DeepSpeed")
 
 

@@ -14,6 +14,7 @@ from taut.data.layers.experts import DispatchSpec
 from taut.data.load import load_calibration, load_memory_model, load_model
 from taut.errors import DataError, FieldError
 from taut.exports.architecture import FEATURES, _attention
+from taut.exports.deepspeed import deepspeed_config
 from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
@@ -496,3 +497,10 @@ def test_what_a_configuration_leaves_to_its_script_is_said() -> None:
     told = "base() also has to convert linear layers for fp8"
     assert [told in notes[each] for each in plans] == [True, False, False]
     assert ["your script gives DeepSpeed its 2 tensor ranks" in notes[each] for each in plans] == [False, False, True]
+
+
+def test_formats_that_deepspeed_lacks_are_refused_with_those_that_it_has() -> None:
+    """Another stack would not help, as its plans keep the format."""
+    plan = taut.plan("gpt2-345m", "dgx-h100", stack="deepspeed", precision="fp8", global_batch=8, work_limit=1)
+    with pytest.raises(ExportError, match=r"precision fp8, .*; plan with --precision bf16, fp16 or fp32$"):
+        deepspeed_config(in_order(Job(plan)))
