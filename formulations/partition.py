@@ -30,7 +30,8 @@ replica is a whole pipeline, so low has the slowest class too. The numbers of sl
 (4) dp * #slow + #mixed <= n_1 <= dp * #slow + (dp - 1) * #mixed.
 
 A block that spans nodes is as slow as its slowest device, so one slow device makes it slow. With n slow nodes that hold
-s devices, and blocks of b devices, (4) holds for some n_1 from s / b, rounded up, to n.
+s devices, and blocks of b devices, (4) holds for some n_1 from s / b, rounded up, to n. What a block takes less its
+backward pass is the slow class's forward pass where no type's backward pass is longer, or else the lesser of both.
 
 The problem is a relaxation: the pipeline that meets the slowest stage may take the fastest replica elsewhere. It is
 exact if no stage is mixed. If stages are mixed,
@@ -235,15 +236,20 @@ def slow_blocks(problem: PlanningProblem, width: int, slowest: int) -> tuple[int
     return -(-int(sizes.sum()) // width), min(len(sizes), int(problem.links.gpus_per_node.sum()) // width)
 
 
-def of_classes(problem: PlanningProblem, forward: Floats, candidate: Candidate) -> Floats:
-    """Forward seconds on the fastest class present, by pattern as in ``classes_of``."""
+def of_classes(problem: PlanningProblem, forward: Floats, seconds: Floats, candidate: Candidate) -> Floats:
+    """Forward seconds on the fastest class present by pattern, as in ``classes_of``, from both passes' ``seconds``."""
     if len(forward) == 1:
         return forward
     slowest = slowest_type(problem, candidate)
-    fast, slow = forward[np.arange(len(forward)) != slowest].min(axis=0), forward[slowest]
+    others = np.arange(len(forward)) != slowest
+    fast, slow = forward[others].min(axis=0), forward[slowest]
     either = np.minimum(fast, slow)
-    # A slow block on several nodes may have fast devices, whose backward pass is the slowest.
-    return np.stack([fast, slow if candidate.width <= problem.links.gpus_per_node.max() else either, either])
+    if candidate.width > problem.links.gpus_per_node.max():
+        # Of a slow block on several nodes a fast device may have the longest backward pass, unless no type's is longer.
+        backward = seconds - forward[:, None]
+        last = (backward[slowest] >= backward[others]).all(axis=(0, 1)) & (not gathers_of(problem.terms(candidate)))
+        slow = np.where(last, slow, either)
+    return np.stack([fast, slow, either])
 
 
 def partition_problem(
@@ -322,7 +328,7 @@ def _by_class(
         fastest = seconds.min(axis=0)[None]
         return _ByClass(fastest, fastest, forward.min(axis=0)[None], budget.min()[None], (0, 0))
     low, high, budget, slow = classes_of(problem, seconds, budget, candidate)
-    return _ByClass(low, high, of_classes(problem, forward, candidate), budget, slow)
+    return _ByClass(low, high, of_classes(problem, forward, seconds, candidate), budget, slow)
 
 
 def _without_updates(stages: PartitionProblem) -> PartitionProblem:

@@ -19,8 +19,10 @@ with classes of device a state says how many stages have which class, and with s
     monotone, so a label that another is no worse than in both is dropped (dominance). The cheapest recompute that fits
     is best for both, as forward seconds do not depend on it.
 (5) The step ends after :math:`\max(S + tail, W + others)` of stage 0. Stage 0 waits for ``least_wait`` at least, so a W
-    below S plus that never counts and is raised to it: most states keep one label. Beyond ``MOST_LABELS`` two are
-    merged into their least; the result is then a lower bound.
+    below S plus that never counts and is raised to it: most states keep one label. Beyond ``MOST_LABELS`` a label is
+    merged with another into the least of both S and both W; the result is then a lower bound. What ends at (S, W)
+    takes :math:`\max(S + a, W + b)`, so this loses at most the lesser of both differences, and the other is the one of
+    which that is least.
 
 One threshold takes :math:`O(L^2)` times the steps of the graph.
 
@@ -43,7 +45,7 @@ from taut.formulations.partition import Crossing
 Steps = NDArray[np.int16]
 """Ends, recomputes, steps and labels; each is far fewer than 32,768."""
 MOST_LABELS = 6
-"""Labels of a state; more are merged, which weakens the bound, and every label costs a pass over the ranges."""
+"""Labels of a state, of which each costs a pass over the ranges: 64 bound no candidate further that was tried."""
 BEYOND, FULL = -2, -1
 """In the place of a recompute: every one exceeds the threshold, or those within it exceed the memory."""
 
@@ -313,13 +315,18 @@ def _place(
             for part in range(4):
                 choices[kept, part] = choices[k, part]
         kept += 1
+    place = kept
     if kept == len(sums):
+        place, nearest = kept - 1, np.inf
+        for k in range(kept):
+            loss = min(abs(total - sums[k]), abs(longest - waits[k]))
+            if loss < nearest:
+                place, nearest = k, loss
         # Both at least as small as any division's: a lower bound.
-        kept -= 1
-        total, longest = min(total, sums[kept]), min(longest, waits[kept])
-    sums[kept], waits[kept] = total, longest
-    choices[kept, 0], choices[kept, 1], choices[kept, 2], choices[kept, 3] = choice
-    count[state] = kept + 1
+        total, longest = min(total, sums[place]), min(longest, waits[place])
+    sums[place], waits[place] = total, longest
+    choices[place, 0], choices[place, 1], choices[place, 2], choices[place, 3] = choice
+    count[state] = max(kept, place + 1)
 
 
 @jit

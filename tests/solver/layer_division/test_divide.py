@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem, partition_problem
-from taut.solver.layer_division.divide import Passed, solve_partition
+from taut.solver.layer_division import labels
+from taut.solver.layer_division.divide import Partition, Passed, solve_partition
 from taut.solver.layer_division.memory_excess import least_excess
 from tests.support.blocks import blocks
 from tests.support.small import candidate, cluster, costs, model, problem
@@ -15,10 +16,10 @@ from tests.support.small import candidate, cluster, costs, model, problem
 pytestmark = pytest.mark.proof
 
 
-def random_partition(seed: int) -> tuple[PartitionProblem, np.ndarray, np.ndarray, float]:
-    """A random problem with additive times, tight memory, one or two classes of device, and its edge, tail, cap."""
+def random_partition(seed: int, *, most: int = 5) -> tuple[PartitionProblem, np.ndarray, np.ndarray, float]:
+    """A problem with additive times, tight memory, one or two classes of device, and its edge, tail, cap."""
     rng = np.random.default_rng(seed)
-    layers, pp, dp = int(rng.integers(2, 6)), int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    layers, pp, dp = int(rng.integers(2, most + 1)), int(rng.integers(1, most - 1)), int(rng.integers(1, 4))
     pp = min(pp, layers)
     patterns = 3 if rng.random() < 0.4 else 1
     per_layer = rng.integers(1, 20, layers).astype(float)
@@ -226,6 +227,28 @@ def test_partition_that_waits_for_every_stage_is_exact(block: int) -> None:
         found, wanted = solve_partition(given, edge, tail, later=later), enumerated_later(given, edge, tail, later)
         assert found.seconds == pytest.approx(wanted, rel=1e-12), seed
         assert found.feasible == np.isfinite(wanted)
+
+
+def test_merged_labels_bound_what_all_labels_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one or three labels a state no division takes less, infeasible instances included; three are close."""
+
+    def solved(most: int) -> Partition:
+        monkeypatch.setattr(labels, "MOST_LABELS", most)
+        return solve_partition(given, edge, tail, later=later)
+
+    lost, feasible = np.zeros(2), 0
+    for seed in range(300):
+        given, edge, tail, _ = random_partition(seed, most=14)
+        given, later = random_later(seed, given)
+        edge = np.maximum(edge, later.edge)
+        exact = solved(64)
+        feasible += exact.feasible
+        for number in (1, 3):
+            found = solved(number)
+            assert found.feasible == exact.feasible, seed
+            assert found.seconds <= exact.seconds * (1 + 1e-12), seed
+            lost[number // 2] += exact.seconds / found.seconds - 1 if exact.feasible else 0.0
+    assert 0 < lost[1] < lost[0] / 20 and 50 < feasible < 300
 
 
 def test_random_instances_include_infeasible_ones() -> None:
