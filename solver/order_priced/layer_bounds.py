@@ -49,7 +49,7 @@ Federgruen and Groenevelt (1986), The greedy procedure for resource allocation p
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -91,30 +91,49 @@ class Lines(NamedTuple):
 
 def linear_figures(given: ChunkProblem) -> list[Lines]:
     """The figures of a division problem as lines, by case (5); empty where they are none."""
-    tables, cut = linear_tables(given), float(given.edge[1:-1].min(initial=np.inf))
+    cut = float(given.edge[1:-1].min(initial=np.inf))
+    if given.slower is not None:
+        return _by_class(given, given.slower, cut)
+    tables = linear_tables(given)
     if tables is None or (until := sums_of_layers(tables)) is None:
         return []
-    if given.slower is not None:
-        return _by_class(given, tables, given.slower, cut)
     if (found := _alike(tables, until)) is None:
         return [_unlike(given, until, cut)]
     single, last = found
     return [lines_of(given, single, case, cut) for case in cases_of(last, given.num_chunks)]
 
 
-def _by_class(given: ChunkProblem, tables: Floats, slower: SlowDevices, cut: float) -> list[Lines]:
+def _by_class(given: ChunkProblem, slower: SlowDevices, cut: float) -> list[Lines]:
     """The lines of chunks on devices of two classes (8), each those of its class; none where many layers differ."""
-    slow = np.stack((*slower.passes[:, int(given.recomputes[0])], *tables[LOADS:]))
-    found = [linear_layers(each) for each in (tables, slow)]
+    on_slow, every = slower.devices[given.order.device], list[Lines]()
+    for fast, slow in _of_classes(given, slower.passes):
+        none, one = (np.where(on_slow, b, a) for a, b in ((fast.none, slow.none), (fast.one, slow.one)))
+        every.append(fast._replace(none=none, one=one, cut=cut))
+    return every
+
+
+_latest: list[tuple[tuple[Any, ...], list[tuple[Lines, Lines]]]] = []
+"""The figures of the candidate that was asked for last: which devices are slow makes up to 128 cases of each."""
+
+
+def _of_classes(given: ChunkProblem, slow: Floats) -> list[tuple[Lines, Lines]]:
+    """The lines of chunks that are all fast, and all slow, without cuts, by case (5)."""
+    own = (getattr(given, each.name) for each in fields(given) if each.name not in ("slow", "slower", "edge"))
+    of = (*own, slow)
+    if not _latest or any(one is not other for one, other in zip(of, _latest[0][0], strict=True)):
+        _latest[:] = [(of, _new_classes(given, slow))]
+    return _latest[0][1]
+
+
+def _new_classes(given: ChunkProblem, slow: Floats) -> list[tuple[Lines, Lines]]:
+    if (tables := linear_tables(given)) is None:
+        return []
+    found = [linear_layers(each) for each in (tables, np.stack((*slow[:, int(given.recomputes[0])], *tables[LOADS:])))]
     if found[0] is None or found[1] is None:
         return []
-    on_slow, last = slower.devices[given.order.device], max(found[0][1], found[1][1])
-    every = list[Lines]()
-    for case in cases_of(last, given.num_chunks):
-        fast, other = (lines_of(given, each[0], case, cut) for each in found if each is not None)
-        none, one = (np.where(on_slow, b, a) for a, b in ((fast.none, other.none), (fast.one, other.one)))
-        every.append(fast._replace(none=none, one=one))
-    return every
+    one, other = found[0][0], found[1][0]
+    cases = cases_of(max(found[0][1], found[1][1]), given.num_chunks)
+    return [(lines_of(given, one, case, 0.0), lines_of(given, other, case, 0.0)) for case in cases]
 
 
 def linear_tables(given: ChunkProblem) -> Floats | None:

@@ -18,8 +18,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
 No step follows once the bound reaches the incumbent. Where annealing has a guide alone, as for ranks of experts or
 contexts, exchanges that the evaluator prices improve what it found (``taut.solver.order_priced.placing``). So it is for
 an order-priced candidate, which is annealed with a stage for each device and has steps of its own
-(``taut.solver.search.order_refinement``); where all nodes and links are alike, the constructed placements are what
-symmetry leaves, and neither is done.
+(``taut.solver.search.order_refinement``); where the nodes of each type and their links are alike, the constructed
+placements are what symmetry leaves, and neither is done.
 """
 
 from typing import Any
@@ -77,6 +77,7 @@ class Refining:
         self._by_class = apart and len(problem.device_types) > 1
         orders = len(problem.closed_forms) < len(problem.candidates)
         self._waits = self._by_class and orders and problem.cluster.num_devices > PLACED_FIRST
+        self._constructed_best = types_are_alike(problem)
         self._by_order = OrderRefining(problem, limits, best, self.ladder, apart=apart)
         self.orders, self.state_witnesses = self._by_order.orders, self._by_order.state_witnesses
 
@@ -205,7 +206,7 @@ class Refining:
         if not closed and has_cover(self._problem, candidate):
             covering = CoverSearch(self._problem, candidate, found, self.ladder.links, self._covers)
         # Where the search for ``cover`` anneals pipelines itself, another annealing would find them twice.
-        constructed_best = at.by_order and self._problem.cluster.is_uniform
+        constructed_best = at.by_order and self._constructed_best
         if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed) and not constructed_best:
             self._anneal(bound, found)
         if len(self._problem.device_types) > 1 and not at.by_order:
@@ -263,6 +264,13 @@ class Refining:
         found = solve_partition(stages, no_edges, no_edges)
         if found.feasible:
             self._anneal(bound, found)
+
+
+def types_are_alike(problem: PlanningProblem) -> bool:
+    """Whether nodes of one type, and the links from and to them, are alike."""
+    links = problem.links
+    kinds = np.stack((problem.type_of_node[links.node_of_site], links.rate.blocks.of, links.latency.blocks.of))
+    return links.by_node and np.unique(kinds, axis=1).shape[1] == len(problem.device_types)
 
 
 def load_loops(problem: PlanningProblem) -> None:

@@ -20,8 +20,10 @@ from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.ladder.chunk_types import chunk_cases, most_within
 from taut.solver.ladder.dominance import dominates_in_cases, inherited
 from taut.solver.ladder.ladder import Ladder
+from taut.solver.order_priced import layer_bounds
 from taut.solver.order_priced.bound import low_memory_divisions
 from taut.solver.order_priced.capacity import most_refuted
+from taut.solver.order_priced.layer_bounds import linear_figures
 from taut.solver.result import Limits
 from taut.solver.search.rack_trees import case_trees
 from taut.solver.search.search import search
@@ -229,3 +231,22 @@ def test_a_certificate_with_shared_cases_holds() -> None:
     shared = [each for each in document["certificate"]["candidates"] if "of" in each["witness"]]
     assert verify_document(document).faults == ()
     assert any("classes" in each["witness"]["by"] for each in shared)
+
+
+def test_figures_of_a_candidate_before_serve_none_after() -> None:
+    """Lines of all cases of several candidates, in turn, are those that each has alone."""
+    given = problem(
+        cluster(4, 1, devices=("a", "b")), model(9), latency_model="step", schedules=["interleaved-1f1b"],
+        table=costs(model(9), devices={"a": 1.0, "b": 1.7}), fixed={"pp": 4}, max_vpp=2, recompute=["none"],
+    )  # fmt: skip
+    ladder = Ladder(given)
+    of_each = [chunk_cases(given, candidate, ladder.links) for candidate in given.candidates]
+    in_turn = [case.given for cases in zip(*of_each, strict=False) for case in cases]
+    found = [linear_figures(case) for case in in_turn]
+    assert len(given.candidates) > 1 and len(in_turn) > len(given.candidates) and all(found)
+    for case, lines in zip(in_turn, found, strict=True):
+        layer_bounds._latest.clear()
+        for one, alone in zip(lines, linear_figures(case), strict=True):
+            assert one.cut == alone.cut
+            assert (one.none == alone.none).all() and (one.one == alone.one).all()
+            assert (one.lower == alone.lower).all() and (one.passing == alone.passing).all()

@@ -15,9 +15,11 @@ from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.named import method_of
 from taut.solver.result import Limits
+from taut.solver.search.refinement import types_are_alike
 from taut.solver.search.search import search
 from taut.solver.search.typed_plans import layouts, typed_plans
 from tests.support.instances import random_problem
+from tests.support.small import cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof
 
@@ -84,3 +86,16 @@ def test_some_layout_leaves_one_replica_on_one_type() -> None:
     wanted = np.zeros((8, 2), dtype=bool)
     wanted[4:, 0] = True
     assert any((each[..., 0] == wanted).all() for each in is_rare)
+
+
+@pytest.mark.parametrize(("rows", "alike"), [(None, True), ([1.0, 2.0, 3.0, 4.0], False)])
+def test_constructed_placements_are_left_where_nodes_of_a_type_are_alike(rows: list[float] | None, alike: bool) -> None:
+    """Four nodes of two types: with one rate between all of them, and with a rate of its own for each node's links."""
+    rates = (
+        None
+        if rows is None
+        else [[0.0 if x == y else min(one, other) for y, other in enumerate(rows)] for x, one in enumerate(rows)]
+    )
+    table = costs(model(4), devices={"a": 1.0, "b": 2.0})
+    given = problem(cluster(4, 2, rows=rates, devices=("a", "b")), model(4), table=table, latency_model="step")
+    assert types_are_alike(given) == alike
