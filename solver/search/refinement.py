@@ -19,7 +19,7 @@ No step follows once the bound reaches the incumbent. Where annealing has a guid
 contexts, exchanges that the evaluator prices improve what it found (``taut.solver.order_priced.placing``). So it is for
 an order-priced candidate, which is annealed with a stage for each device and has steps of its own
 (``taut.solver.search.order_refinement``); where the nodes of each type and their links are alike, the constructed
-placements are what symmetry leaves, and neither is done.
+placements are what symmetry leaves, on several types if stages fill whole nodes, and neither is done.
 """
 
 from typing import Any
@@ -77,7 +77,7 @@ class Refining:
         self._by_class = apart and len(problem.device_types) > 1
         orders = len(problem.closed_forms) < len(problem.candidates)
         self._waits = self._by_class and orders and problem.cluster.num_devices > PLACED_FIRST
-        self._constructed_best = types_are_alike(problem)
+        self._alike = len(problem.device_types) > 1 and types_are_alike(problem)
         self._by_order = OrderRefining(problem, limits, best, self.ladder, apart=apart)
         self.orders, self.state_witnesses = self._by_order.orders, self._by_order.state_witnesses
 
@@ -206,7 +206,8 @@ class Refining:
         if not closed and has_cover(self._problem, candidate):
             covering = CoverSearch(self._problem, candidate, found, self.ladder.links, self._covers)
         # Where the search for ``cover`` anneals pipelines itself, another annealing would find them twice.
-        constructed_best = at.by_order and self._constructed_best
+        alone = fill_whole_nodes(self._problem, candidate) if self._alike else self._problem.cluster.is_uniform
+        constructed_best = at.by_order and alone
         if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed) and not constructed_best:
             self._anneal(bound, found)
         if len(self._problem.device_types) > 1 and not at.by_order:
@@ -264,6 +265,11 @@ class Refining:
         found = solve_partition(stages, no_edges, no_edges)
         if found.feasible:
             self._anneal(bound, found)
+
+
+def fill_whole_nodes(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether no two stages share a node."""
+    return not (candidate.pipelines * candidate.width % problem.links.gpus_per_node).any()
 
 
 def types_are_alike(problem: PlanningProblem) -> bool:
