@@ -109,6 +109,14 @@ def _refuse(kind: str, value: Any, expected: str) -> Any:
     raise ValidationError(kind, f"Input should be {expected}", value)
 
 
+def _refuse_size(kind: str, value: Any, limit: str) -> None:
+    ending = "" if limit.endswith(" 1") else "s"
+    if isinstance(value, str):
+        raise ValidationError(f"string_{kind}", f"String should have {limit} character{ending}", value)
+    words = f"{type(value).__name__.title()} should have {limit} item{ending} after validation, not {len(value)}"
+    raise ValidationError(kind, words, value)
+
+
 def _called(function: Callable[[Any], Any], value: Any) -> Any:
     try:
         return function(value)
@@ -176,17 +184,9 @@ def _limited(check: Check, limits: Field) -> Check:
         if most is not None and not value <= most:
             _refuse("less_than_equal", given, f"less than or equal to {most}")
         if shortest is not None and len(value) < shortest:
-            raise ValidationError(
-                f"{'string_' * isinstance(value, str)}too_short",
-                f"Has {len(value)} entries, expected at least {shortest}",
-                given,
-            )
+            _refuse_size("too_short", given, f"at least {shortest}")
         if longest is not None and len(value) > longest:
-            raise ValidationError(
-                f"{'string_' * isinstance(value, str)}too_long",
-                f"Has {len(value)} entries, expected at most {longest}",
-                given,
-            )
+            _refuse_size("too_long", given, f"at most {longest}")
         if limits.pattern is not None and not pattern.search(value):
             raise ValidationError("string_pattern_mismatch", f"String should match pattern '{limits.pattern}'", given)
         return value
@@ -204,7 +204,9 @@ def _of_kind(kind: Any, strict: bool, config: Mapping[str, Any]) -> Check:
     if origin is Literal:
         return _of_words(inner)
     if origin in (Union, types.UnionType):
-        return _of_union([_compiled(each, config) for each in inner if each is not type(None)], type(None) in inner)
+        members = [each for each in inner if each is not type(None)]
+        names = [getattr(each, "__name__", str(each)) for each in members] if len(members) > 1 else []
+        return _of_union([_compiled(each, config) for each in members], names[:1], len(members) < len(inner))
     if origin is dict:
         return _of_dict(*(_compiled(each, config) for each in inner))
     if origin in (list, tuple):
@@ -256,7 +258,7 @@ def _of_words(words: tuple[Any, ...]) -> Check:
     return literal
 
 
-def _of_union(members: list[Check], nullable: bool) -> Check:
+def _of_union(members: list[Check], first_name: list[str], nullable: bool) -> Check:
     def union(value: Any, mode: Any) -> Any:
         if nullable and value is None:
             return None
@@ -266,7 +268,9 @@ def _of_union(members: list[Check], nullable: bool) -> Check:
                 return member(value, mode)
             except ValidationError as error:
                 first = first or error
-        raise first or ValueError
+        assert first is not None
+        first.place[:0] = first_name
+        raise first
 
     return union
 
@@ -289,7 +293,7 @@ def _of_entries(kind: type, checks: list[Check], several: bool, strict: bool) ->
         if not isinstance(value, plain):
             _refuse(f"{name}_type", value, f"a valid {name}")
         if not several and len(value) > len(checks):
-            raise ValidationError("too_long", f"Has {len(value)} entries, expected {len(checks)}", value)
+            _refuse_size("too_long", value, f"at most {len(checks)}")
         found = list[Any]()
         try:
             for check, each in zip(checks * len(value) if several else checks, value, strict=False):
