@@ -91,7 +91,8 @@ def _check(job: Job) -> None:
     contexts = f"context ranks that share attention by {chosen.cp_comm}, expected all_gather for torchtitan"
     job.refuse(
         {
-            "prediction of further tokens, which torchtitan has not; plan without mtp_layers": job.model.mtp_layers > 0,
+            "prediction of further tokens, which the export to torchtitan has not (torchtitan's main has it for "
+            "DeepSeek-V3 alone, without pipeline and context ranks); plan without mtp_layers": job.model.mtp_layers > 0,
             "optimizer states in the host's memory, which torchtitan has not without weights and gradients; "
             "plan with --optimizer-offload-fraction 0": job.states_on_hosts > 0,
             "activations in the host's memory, which the export to torchtitan has not; plan without "
