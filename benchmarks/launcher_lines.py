@@ -1,15 +1,17 @@
 """
 Random command lines of Megatron-LM beside its own argument parser and validation.
 
-``python -m benchmarks.launcher_lines draw > cases.json`` draws the lines, ``TAUT_MEGATRON_LM=CHECKOUT python -m
-tests.support.checkout_worker megatron_rules < cases.json > answers.txt`` asks the checkout, and ``python -m
-benchmarks.launcher_lines compare cases.json answers.txt`` prints the table of the documentation: for every kind of
-reason how often Megatron-LM gave it, how often taut gave it first, and how often taut names it where Megatron-LM does.
+``python -m benchmarks.launcher_lines draw > cases.json`` draws the lines (``draw further``: with some of ``FURTHER``),
+``TAUT_MEGATRON_LM=CHECKOUT python -m tests.support.checkout_worker megatron_rules < cases.json > answers.txt`` asks the
+checkout, and ``python -m benchmarks.launcher_lines compare cases.json answers.txt`` prints the table of the
+documentation: for every kind of reason how often Megatron-LM gave it, how often taut gave it first, and how often taut
+names it where Megatron-LM does.
 """
 
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +54,32 @@ KINDS = {
         ),
         ("expected a divisor of", "expected multiples"),
     ),
+    "no words, or context ranks": (
+        ("AssertionError", "a2a+p2p"),
+        ("--fp16 with", "--hierarchical-context", "--cp-comm-type"),
+    ),
+    "routing": (
+        ("moe_expert_capacity", "pre-softmax", "Expert bias for", "DeepEP backend", "router_num_groups", "delay_wgrad"),
+        ("--moe-", "--delay-wgrad-compute"),
+    ),
+    "messages between stages": (("warmup and flush",), ("warmup-flush",)),
     "several divisions": (
-        ("No more than one of", "cannot be set", "cannot beset", "please use --num-virtual", "set at the same time"),
+        (
+            "No more than one of",
+            "cannot be set",
+            "cannot beset",
+            "please use --num-virtual",
+            "set at the same time",
+            "mutually exclusive",
+        ),
         ("expected one of them", "expected --num-virtual"),
     ),
     "layout": (("layout", "decoder"), ("--pipeline-model-parallel-layout",)),
     "stages of chunks": (("interleaved schedule",), ("interleaved schedule has",)),
+    "overlap of experts' exchanges": (
+        ("overlap moe expert", "overlap_moe_expert_parallel_comm,", "when enabling overlap_moe"),
+        ("--overlap-moe",),
+    ),
     "biases of experts": (("Bias in Moe",), ("with biases",)),
     "experts": (("Number of experts should", "num_experts must be"), ("experts, expected", "no experts")),
     "heads": (("num_attention_heads",), ("heads, expected",)),
@@ -134,7 +156,47 @@ def _division(one: Any, layers: int, pp: int) -> list[Any]:
     return found[kind]
 
 
-def cases() -> list[dict[str, Any]]:
+FURTHER: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        (
+            *("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"),
+            *("--use-precision-aware-optimizer", "--distribute-saved-activations", "--no-overlap-p2p-communication"),
+            *("--disable-bias-linear", "--swiglu", "--untie-embeddings-and-output-weights", "--fp16", "--qk-layernorm"),
+            *("--multi-latent-attention", "--overlap-param-gather-with-optimizer-step", "--delay-wgrad-compute"),
+            *("--overlap-p2p-communication-warmup-flush", "--moe-shared-expert-overlap", "--moe-grouped-gemm"),
+            *("--overlap-moe-expert-parallel-comm", "--moe-pad-expert-input-to-capacity", "--moe-enable-deepep"),
+            *("--moe-router-enable-expert-bias", "--moe-router-pre-softmax"),
+        ),
+        ("",),
+    ),
+    "--mtp-num-layers": ("1",),
+    "--cp-comm-type": ("p2p", "a2a", "allgather", "a2a+p2p"),
+    "--hierarchical-context-parallel-sizes": ("2 1", "2 2"),
+    "--optimizer": ("adam", "sgd", "muon", "dist_muon"),
+    "--microbatch-group-size-per-virtual-pipeline-stage": ("2", "4", "8"),
+    "--moe-token-dispatcher-type": ("alltoall", "allgather", "flex"),
+    "--moe-router-topk": ("1", "2", "8"),
+    "--moe-shared-expert-intermediate-size": ("1024",),
+    "--moe-router-num-groups": ("8 --moe-router-group-topk 4",),
+    "--moe-expert-capacity-factor": ("1.0",),
+    "--moe-router-load-balancing-type": ("aux_loss", "none", "sinkhorn", "seq_aux_loss"),
+    "--moe-router-score-function": ("sigmoid", "softmax"),
+}
+"""Further flags of a line, each with its values; a line has one in ten of them."""
+
+
+def further(rng: np.random.Generator) -> dict[str, Any]:
+    """A line with some of ``FURTHER``; those of experts stand in lines with experts."""
+    case = drawn(rng)
+    words: list[str] = case["words"]
+    for flag, values in FURTHER.items():
+        suits = flag not in words and ("--num-experts" in words or not flag.startswith("--moe"))
+        if rng.random() < 0.1 and suits:
+            words += [flag, *values[int(rng.integers(len(values)))].split()]
+    return case
+
+
+def cases(draw: Callable[[np.random.Generator], dict[str, Any]] = drawn) -> list[dict[str, Any]]:
     """
     Lines, without those that groups of processes or the schedule of a running training refuse.
 
@@ -142,7 +204,7 @@ def cases() -> list[dict[str, Any]]:
     """
     rng, found = np.random.default_rng(SEED), list[dict[str, Any]]()
     while len(found) < LINES:
-        case = drawn(rng)
+        case = draw(rng)
         rules = list(broken(flags_of(case["words"]), Run(None, case["world"])))
         later = any("micro-batches" in rule or " x ep " in rule for rule in rules)
         if not later and not (rules and len(found) % 2):
@@ -155,7 +217,16 @@ def kind_of(message: str, theirs: bool) -> str:
     side = 0 if theirs else 1
     if not message or LACKING in message:
         return "accepted"
-    for kind in ("recompute", "biases of experts", "stages of chunks", "several divisions", *KINDS):
+    for kind in (
+        "no words, or context ranks",
+        "recompute",
+        "biases of experts",
+        "overlap of experts' exchanges",
+        "routing",
+        "stages of chunks",
+        "several divisions",
+        *KINDS,
+    ):
         phrases = KINDS[kind]
         if kind == "layers by stages" and not theirs and "layers" not in message.partition(", expected")[0]:
             continue
@@ -183,7 +254,7 @@ def compare(given: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[
 def main(words: list[str]) -> None:
     """Draw lines, or compare what was said of them."""
     if words[0] == "draw":
-        print(json.dumps(cases()))
+        print(json.dumps(cases(further if words[1:] else drawn)))
         return
     answers = json.loads(Path(words[2]).read_text().splitlines()[-1])
     rows = compare(json.loads(Path(words[1]).read_text()), answers)

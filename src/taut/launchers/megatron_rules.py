@@ -50,7 +50,10 @@ from taut.exports.architecture import (
 from taut.launchers.settings import Run, nearest
 
 PIPELINE = "--pipeline-model-parallel-size"
+MTP = "--mtp-num-layers"
 EXPERTS, EXPERT_RANKS = "--num-experts", "--expert-model-parallel-size"
+BALANCE, _LOSSES = "--moe-router-load-balancing-type", {"aux_loss", "seq_aux_loss", "global_aux_loss", "none"}
+"""How a router balances experts, and the ways that go with a capacity of experts."""
 Stated = Mapping[str, str | None]
 """Flags of a command line by name, None where a flag has no value."""
 
@@ -65,17 +68,21 @@ def broken(flags: Stated, run: Run) -> Iterator[str]:
         _batch(flags, run, ranks),
         _division(flags, total, pp),
         _chunks(flags, run, pp),
-        _sharding(flags, pp),
+        _sharding(flags, pp, chunks_in(flags, run, pp)),
         _sequence(flags, cp),
         _exchanges(flags, tp),
         _experts(flags, run),
         _states_on_hosts(flags),
+        _groups(flags),
+        _warm_up(flags, chunks_in(flags, run, pp)),
         _expert_groups(flags, run, tp, pp),
         _heads(flags, run, tp),
         _mixers(run, tp, cp),
+        _dispatch(flags),
         _activations(flags, total, pp),
         _built_division(flags, total, pp),
         _built_experts(flags, run, tp, pp),
+        _routing(flags, run),
         _built_chunks(flags, total, pp),
         _micro_batches(flags, run, pp, ranks),
     )
@@ -147,6 +154,8 @@ def _built_division(flags: Stated, total: int, pp: int) -> Iterator[str]:
             yield f"{LAYOUT} with {(ends + counted)[0]}: expected one of them"
         elif total and (stated := sum(layers_of(layout))) != total:
             yield f"{LAYOUT} {layout}: {stated} layers, expected {total}"
+        elif flags.get(MTP) not in (None, "0") and "m" not in layout:
+            yield f"{LAYOUT} {layout}: no m, expected one for each of {MTP} {flags[MTP]}"
     elif total and ends and CHUNK not in flags:
         try:
             stated_division({**flags, "--num-layers": str(total)}, pp)
@@ -227,8 +236,14 @@ def _micro_batches(flags: Stated, run: Run, pp: int, ranks: int) -> Iterator[str
         )
 
 
-def _sharding(flags: Stated, pp: int) -> Iterator[str]:
-    """Rule (9) of sharding and number formats."""
+def _sharding(flags: Stated, pp: int, chunks: int) -> Iterator[str]:
+    """Rule (9) of sharding and number formats; ``chunks`` of a stage."""
+    shards = {"--use-distributed-optimizer", "--use-megatron-fsdp"} & set(flags)
+    if "--overlap-param-gather" in flags:
+        if not shards and flags.get("--optimizer") != "dist_muon":
+            yield "--overlap-param-gather: expected --use-distributed-optimizer with it"
+        elif "--overlap-grad-reduce" not in flags:
+            yield "--overlap-param-gather: expected --overlap-grad-reduce with it"
     if "--use-torch-fsdp2" in flags:
         if pp > 1:
             yield f"--use-torch-fsdp2 with {PIPELINE} {pp}: expected one stage"
@@ -237,16 +252,16 @@ def _sharding(flags: Stated, pp: int) -> Iterator[str]:
         for flag in ("--use-distributed-optimizer", "--fp16"):
             if flag in flags:
                 yield f"--use-torch-fsdp2 with {flag}: expected one of them"
+    if (step := "--overlap-param-gather-with-optimizer-step") in flags:
+        for flag in ("--use-distributed-optimizer", "--overlap-param-gather"):
+            if flag not in flags:
+                yield f"{step}: expected {flag} with it"
+        if chunks == 1:
+            yield f"{step}: expected several chunks a stage ({CHUNKS})"
     muon = flags.get("--optimizer") in ("muon", "dist_muon")
     for flag in ("--use-torch-fsdp2", "--use-megatron-fsdp"):
         if muon and flag in flags:
             yield f"{flag} with --optimizer {flags['--optimizer']}: expected one of them"
-    shards = {"--use-distributed-optimizer", "--use-megatron-fsdp"} & set(flags)
-    if "--overlap-param-gather" in flags:
-        if not shards and flags.get("--optimizer") != "dist_muon":
-            yield "--overlap-param-gather: expected --use-distributed-optimizer with it"
-        elif "--overlap-grad-reduce" not in flags:
-            yield "--overlap-param-gather: expected --overlap-grad-reduce with it"
     for one, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):
         if one in flags and other in flags:
             yield f"{one} with {other}: expected one of them"
@@ -256,6 +271,19 @@ def _states_on_hosts(flags: Stated) -> Iterator[str]:
     """Rule (9) of optimizer states on hosts."""
     if "--optimizer-cpu-offload" in flags and "--use-precision-aware-optimizer" not in flags:
         yield "--optimizer-cpu-offload: expected --use-precision-aware-optimizer with it"
+
+
+def _groups(flags: Stated) -> Iterator[str]:
+    """Rule (9) of query groups: latent attention has none."""
+    if "--multi-latent-attention" in flags and "--group-query-attention" in flags:
+        yield "--multi-latent-attention with --group-query-attention: expected one of them"
+
+
+def _warm_up(flags: Stated, chunks: int) -> Iterator[str]:
+    """Rule (9) of messages between stages that overlap in warm-up and at the end."""
+    flag = "--overlap-p2p-communication-warmup-flush"
+    if flag in flags and (chunks == 1 or "--no-overlap-p2p-communication" in flags):
+        yield f"{flag}: expected several chunks a stage ({CHUNKS}), and messages that overlap"
 
 
 def _sequence(flags: Stated, cp: int) -> Iterator[str]:
@@ -286,6 +314,34 @@ def _expert_groups(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
             f"etp {etp} x ep {ep} x pp {pp} = {etp * ep * pp} does not divide {run.devices} devices, expected a "
             f"product of {nearest(run.devices, etp * ep * pp)}"
         )
+
+
+def _dispatch(flags: Stated) -> Iterator[str]:
+    """Rule (9) of how tokens go to experts."""
+    kind = flags.get("--moe-token-dispatcher-type", "allgather")
+    if "--moe-enable-deepep" in flags and kind != "flex":
+        yield f"--moe-enable-deepep with --moe-token-dispatcher-type {kind}: expected flex"
+    balance, capacity = flags.get(BALANCE, "aux_loss"), "--moe-expert-capacity-factor"
+    if not (flags.get(capacity) or "-").startswith("-") and not {*(balance or "").split()} <= _LOSSES:
+        yield f"{capacity} with {BALANCE} {balance}: expected {', '.join(sorted(_LOSSES))}"
+    if "--moe-pad-expert-input-to-capacity" in flags and (flags.get(capacity) or "-").startswith("-"):
+        yield f"--moe-pad-expert-input-to-capacity: expected {capacity} with it"
+
+
+def _routing(flags: Stated, run: Run) -> Iterator[str]:
+    """Rule (9) of routers."""
+    score = flags.get("--moe-router-score-function", "softmax")
+    if "--moe-router-enable-expert-bias" in flags and score not in ("sigmoid", "sqrtsoftplus"):
+        yield f"--moe-router-enable-expert-bias with --moe-router-score-function {score}: expected sigmoid"
+    plain = score == "softmax" and "--moe-router-pre-softmax" not in flags and flags.get(BALANCE) != "sinkhorn"
+    if flags.get("--moe-router-topk") == "1" and plain:
+        yield "--moe-router-topk 1: expected --moe-router-pre-softmax with it"
+    groups, experts = count(flags, "--moe-router-num-groups"), _experts_in(flags, run)
+    if flags.get("--moe-router-group-topk") and experts % groups:
+        near = nearest(experts, groups)
+        yield f"--moe-router-num-groups {groups} does not divide {experts} experts, expected {near}"
+    if "--delay-wgrad-compute" in flags and "--overlap-moe-expert-parallel-comm" not in flags:
+        yield "--delay-wgrad-compute: expected --overlap-moe-expert-parallel-comm with it"
 
 
 def _built_experts(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
@@ -330,8 +386,6 @@ def _heads(flags: Stated, run: Run, tp: int) -> Iterator[str]:
             f"--tensor-model-parallel-size {tp} neither divides {groups} query groups nor is a multiple of them, "
             f"expected {nearest(groups, tp)}"
         )
-    if "--multi-latent-attention" in flags and "--group-query-attention" in flags:
-        yield "--multi-latent-attention with --group-query-attention: expected one of them"
 
 
 def _mixers(run: Run, tp: int, cp: int) -> Iterator[str]:
@@ -359,9 +413,8 @@ def _exchanges(flags: Stated, tp: int) -> Iterator[str]:
     method = flags.get("--recompute-method")
     if "--distribute-saved-activations" in flags:
         kind = flags.get("--recompute-granularity")
-        if tp == 1 or kind != "full" or "--sequence-parallel" in flags:
-            words = "expected tensor ranks without --sequence-parallel, and full recompute"
-            yield f"--distribute-saved-activations: {words}"
+        if tp == 1 or kind != "full" or not method:
+            yield "--distribute-saved-activations: expected tensor ranks, and full recompute by a method"
     if _is_selective(flags) and method:
         yield f"--recompute-method {method} with selective recompute: expected full"
     if "--tp-comm-overlap" in flags and ("--sequence-parallel" not in flags or tp == 1):
@@ -387,6 +440,8 @@ def _activations(flags: Stated, layers: int, pp: int) -> Iterator[str]:
         yield f"--recompute-granularity {kind}: expected full or selective"
     elif _is_selective(flags) and flags.get(each) and not method:
         yield f"{each} {flags[each]} with selective recompute: expected full"
+    elif "--distribute-saved-activations" in flags and "--sequence-parallel" in flags:
+        yield "--distribute-saved-activations with --sequence-parallel: expected one of them"
     elif kind == "full" and not _is_selective(flags) and method not in ("uniform", "block"):
         yield "--recompute-granularity full: expected --recompute-method uniform or block with it"
     elif kind == "full" and not _is_selective(flags) and not flags.get(each):

@@ -50,6 +50,10 @@ ACCEPTED = [
     ("-tp 1 -pp 1 -mbs 1 -gbs 64 -gran selective", 48, 0),
     ("-tp 2 -pp 1 -cp 4 -mbs 1 -gbs 64 --seq-length 8192", 48, 0),
 ]
+STEP = "-tp 2 -pp 2 -mbs 1 -gbs 64 --overlap-param-gather-with-optimizer-step"
+GATHER = "--overlap-param-gather --overlap-grad-reduce"
+FULL, METHOD = "-tp 2 -pp 1 -mbs 1 -gbs 64 -gran full", "--recompute-method uniform --recompute-num-layers 1"
+CAPACITY = "-tp 1 -pp 1 -mbs 1 -gbs 64 --moe-expert-capacity-factor 1.0"
 REFUSED = [
     ("-tp 8 -pp 4 -mbs 1 -gbs 64", 46, 0, "does not divide 46 layers, expected 2 or 23"),
     ("-tp 8 -pp 8 -mbs 1 -gbs 64", 60, 0, "does not divide 60 layers, expected 6 or 10"),
@@ -83,6 +87,20 @@ REFUSED = [
     ("-tp 2 -pp 1 -mbs 1 -gbs 64 --tp-comm-overlap", 48, 0, "expected --sequence-parallel"),
     ("-tp 2 -pp 1 -mbs 1 -gbs 64 --overlap-param-gather", 48, 0, "expected --use-distributed-optimizer"),
     ("-tp 1 -pp 4 -mbs 1 -gbs 64 -ep 4 --overlap-moe-expert-parallel-comm", 48, 8, "expected several chunks"),
+    ("-tp 2 -pp 2 -mbs 1 -gbs 64 --overlap-p2p-communication-warmup-flush", 48, 0, "expected several chunks a stage"),
+    ("-tp 8 -pp 2 -mbs 1 -gbs 64 -layout Et*24|t*24L --mtp-num-layers 1", 48, 0, "no m, expected one for each of"),
+    (STEP, 48, 0, "with-optimizer-step: expected --use-distributed-optimizer with it"),
+    (f"{STEP} --use-distributed-optimizer", 48, 0, "with-optimizer-step: expected --overlap-param-gather with it"),
+    (f"{STEP} --use-distributed-optimizer {GATHER}", 48, 0, "with-optimizer-step: expected several chunks a stage"),
+    (f"{FULL} --distribute-saved-activations", 48, 0, "expected tensor ranks, and full recompute by a method"),
+    (f"{FULL} {METHOD} --distribute-saved-activations --sequence-parallel", 48, 0, "expected one of them"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 --moe-enable-deepep", 48, 8, "type allgather: expected flex"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 --moe-pad-expert-input-to-capacity", 48, 8, "expected --moe-expert-capacity-factor"),
+    (f"{CAPACITY} --moe-router-load-balancing-type sinkhorn", 48, 8, "type sinkhorn: expected aux_loss, global_aux"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 --moe-router-enable-expert-bias", 48, 8, "function softmax: expected sigmoid"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 --moe-router-topk 1", 48, 8, "expected --moe-router-pre-softmax with it"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 --moe-router-num-groups 3 --moe-router-group-topk 2", 48, 8, "expected 2 or 4"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 --delay-wgrad-compute", 48, 8, "expected --overlap-moe-expert-parallel-comm"),
 ]
 
 
