@@ -49,7 +49,11 @@ class Fix:
 
 
 class Words(NamedTuple):
-    """How a field stands in a line of words: its place, its text, and its place in the one line that names a plan."""
+    """
+    How a field stands in a line of words: its place, its text, and its place in the one line that names a plan.
+
+    Of equal places the field that ``Candidate`` has first comes first.
+    """
 
     place: int
     text: Callable[[Any], str]
@@ -111,7 +115,11 @@ class Runs(NamedTuple):
 
 
 class Variants(NamedTuple):
-    """The variants of a candidate by a field: the place among such, and what yields them of (workload, candidate)."""
+    """
+    The variants of a candidate by a field: the place among such, and what yields them of (workload, candidate).
+
+    Of equal places the field that ``Candidate`` has first comes first.
+    """
 
     place: int
     of: "Callable[[Workload, Candidate], Iterator[Candidate]]"

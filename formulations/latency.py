@@ -49,7 +49,12 @@ from taut.formulations.terms import gathers_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """Step time and its parts in seconds of the slowest replica; ``sharding``: the gathers that nothing hides."""
+    """
+    Step time and its parts in seconds of the slowest replica; ``sharding``: the gathers that nothing hides.
+
+    What no placement changes are ``compute``, ``tensor_parallel``, ``optimizer`` and ``constant``: no traffic between
+    replicas or stages is counted there.
+    """
 
     total: Floats
     compute: Floats

@@ -271,7 +271,7 @@ class PlanningProblem:
         return self.costs.records and candidate.recorded and self.recompute_of(candidate) != ("full",)
 
     def coefficient(self, term: str) -> float:
-        """Coefficient of a communication term; 1 without a calibration."""
+        """Coefficient of a communication term; below 1 where the runs hid some of it, 1 without a calibration."""
         return 1.0 if self.calibration is None else self.calibration[term]
 
     def constant_of(self, candidate: Candidate) -> float:

@@ -302,7 +302,7 @@ class Candidate(_Hashed):
 
     @property
     def dp_cp(self) -> int:
-        """Devices of a stage that hold the same weights: replicas times context ranks."""
+        """All devices of a stage that hold the same weights: replicas times context ranks; ``shards`` share a copy."""
         return self.dp * self.cp
 
     @property
@@ -374,7 +374,8 @@ WORDS = sorted((f.words for f in FIELDS.values() if f.words), key=lambda each: e
 TEXTS = [words.text for words in WORDS]
 SENTENCES = sorted((f.sentence for f in FIELDS.values() if f.sentence), key=lambda each: each[:2])
 """Parts of the sentence that describes a plan, in their order."""
-SHORT_TEXTS = [text for _, text in sorted((words.short, words.text) for words in WORDS if words.short is not None)]
+_SHORT = ((words.short, words.text) for words in WORDS if words.short is not None)
+SHORT_TEXTS = [text for _, text in sorted(_SHORT, key=lambda each: each[0])]
 """Texts of the one line that names a plan, in their order."""
 VARIANTS = [v.of for v in sorted((f.variants for f in FIELDS.values() if f.variants), key=lambda each: each.place)]
 """What yields the variants of a candidate, after its schedule and before orders; each reads what those before chose."""

@@ -123,7 +123,11 @@ MOMENTS: Mapping[str, Moment] = MappingProxyType(
 
 
 class MemoryTerm(NamedTuple):
-    """Bytes on a device, (3): their coefficient's name or ``overhead``, their moment, a whole number of any shape."""
+    """
+    Bytes on a device, (3): their coefficient's name or ``overhead``, their moment, a whole number of any shape.
+
+    ``states`` are what optimizer offload moves to the hosts; what stays on devices beside it has another name.
+    """
 
     name: str
     moment: Moment

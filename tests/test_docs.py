@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.pages import BLOCK, PAGES, ROOT, Page, agrees, shown
 
-EXPLAINED = [page for page in PAGES if page.parent.name in {"dev", "explanation"}]
+EXPLAINED = [page for page in PAGES if page.parent in {ROOT / "docs/dev", ROOT / "docs/explanation"}]
 """Pages about the code itself."""
 FOLDERS = "data", "formulations", "solver", "src/taut", "tests", "benchmarks"
 LINKED = {ROOT / "src/taut" / name for name in ("data", "formulations", "solver")}
