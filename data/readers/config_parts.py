@@ -382,9 +382,9 @@ def _xlstm(file: _File) -> list[Layer]:
     """xLSTM: matrix memories, and a gated feed-forward part."""
     hidden, heads = file.number("hidden_size", "embedding_dim"), file.number("num_heads")
     file.expect("embedding_dim", hidden)
-    keys, width = (
-        int(hidden * (file.get(name) or usual)) for name, usual in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
-    )
+    whole = file.number("mlstm_round_up_to_multiple_of", usual=1)
+    factors = (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
+    keys, width = (whole * -(-int(hidden * (file.get(name) or usual)) // whole) for name, usual in factors)
     rounded = file.number("ffn_round_up_to_multiple_of", usual=64)
     wide = rounded * -(-int(hidden * (file.get("ffn_proj_factor") or 2.667)) // rounded)
     sizes = {"key_dim": keys // heads, "value_dim": width // heads, "made": 2 * keys + 2 * width + 2 * heads}
@@ -880,7 +880,7 @@ PARTS: dict[str, Callable[[_File], Iterable[Layer]]] = {
     "longcat_flash": _longcat,
     "mimo_v2_flash": _mimo,
     "deepseek_v4": _deepseek_v4,
-    "hy_v4": _hy_v4,
+    **dict.fromkeys(("hy_v4", "hy_v4_vl_text"), _hy_v4),
     "axk2": _axk2,
     "dots3_note_text": _dots3,
     "inkling_text": _inkling,

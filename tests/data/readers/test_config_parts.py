@@ -297,6 +297,13 @@ def test_gemma_3n_of_few_layers_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, values).parameters() == pytest.approx(2_353_257_248, rel=1e-3)
 
 
+def test_hunyuan_4_is_read_within_its_wrapper(tmp_path: Path) -> None:
+    """Its type for images has layers of the same class and sizes of its own: 769,907,389,085 parameters of text."""
+    inner = {"model_type": "hy_v4_vl_text", "hidden_size": 6144}
+    model = read(tmp_path, {"model_type": "hy_v4_vl", "text_config": inner})
+    assert model.parameters() == pytest.approx(769_907_389_085, rel=1e-4)
+
+
 def test_cohere_compass_attends_to_all_tokens(tmp_path: Path) -> None:
     """Its class gives no layer the window that it states, and ties the head: 5,385,527,296 parameters of 4 layers."""
     values: dict[str, Any] = {"model_type": "cohere_compass_text", "hidden_size": 8192, "num_hidden_layers": 4}

@@ -300,6 +300,15 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
         },
         124.6e6,
     ),
+    "xlstm-7b": (
+        {
+            **{"model_type": "xlstm", "embedding_dim": 4096, "hidden_size": 4096, "num_blocks": 32, "num_heads": 8},
+            **{"num_hidden_layers": 32, "qk_dim_factor": 0.5, "v_dim_factor": 1.0, "chunk_size": 64},
+            **{"ffn_proj_factor": 2.667, "ffn_round_up_to_multiple_of": 64, "mlstm_round_up_to_multiple_of": 64},
+            **{"vocab_size": 50304, "tie_word_embeddings": False, "gate_soft_cap": 15.0},
+        },
+        6.87e9,
+    ),
     "llada-moe-7b": (
         {
             **{"model_type": "llada", "architectures": ["LLaDAMoEModelLM"], "hidden_size": 2048},
