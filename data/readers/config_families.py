@@ -195,8 +195,10 @@ def gate_width(values: Mapping[str, Any], heads: Any, head_dim: Any) -> int | No
 
 
 def position_rows(values: Mapping[str, Any], longest: Any) -> int:
-    """Rows of the embedding of positions, 0 without one; ``longest``: tokens that the model takes."""
+    """Rows of an embedding of positions or further words, 0 without one; ``longest``: tokens that the model takes."""
     if values.get("model_type") == "cpmant":
         return int(values.get("prompt_types", 32) * values.get("prompt_length", 32) + values.get("segment_types", 32))
+    if further := values.get("additional_vocab_size"):
+        return int(further)  # Rows of words that the head does not have (Molmo 2).
     more = _POSITIONS.get(str(values.get("model_type")))
     return 0 if more is None or not isinstance(longest, int) else longest + more

@@ -45,7 +45,7 @@ _FORMS: dict[str, tuple[tuple[type, ...], str]] = {
     ),
     "mtp_use_repeated_layer": ((bool,), "true or false"),
     **dict.fromkeys(("sparse_attention_config", "linear_attn_config"), ((dict,), "a section")),
-    **dict.fromkeys(("index_topk_freq", "index_skip_topk_offset"), ((int,), "a whole number")),
+    **dict.fromkeys(("index_topk_freq", "index_skip_topk_offset", "additional_vocab_size"), ((int,), "a whole number")),
     "model_type": ((str,), "a name"),
     "moe_layer_freq": ((int, list), "a whole number or a list"),
     **{

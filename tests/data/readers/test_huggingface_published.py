@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from taut.data.readers.huggingface import read_config
+from taut.errors import DataError
 
 PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
     "phi4-mini": (
@@ -300,6 +301,18 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
         },
         124.6e6,
     ),
+    "molmo2-8b": (
+        {
+            **{"model_type": "molmo2", "tie_word_embeddings": False, "vit_config": {"hidden_size": 1152}},
+            "text_config": {
+                **{"model_type": "molmo2_text", "hidden_size": 4096, "intermediate_size": 12288},
+                **{"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
+                **{"hidden_act": "silu", "vocab_size": 151936, "additional_vocab_size": 128, "qk_norm_type": "qwen3"},
+                **{"use_qk_norm": True, "max_position_embeddings": 36864, "norm_after": False},
+            },
+        },
+        8.19e9,
+    ),
     "xlstm-7b": (
         {
             **{"model_type": "xlstm", "embedding_dim": 4096, "hidden_size": 4096, "num_blocks": 32, "num_heads": 8},
@@ -321,6 +334,20 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
     ),
 }
 """Files, by name, and the parameters that their publishers state."""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_rows_of_words_that_the_head_lacks_count_once(tmp_path: Path) -> None:
+    """Molmo 2 has 128 rows of 4096 channels beside its embedding: transformers' class has 8,191,259,648 parameters."""
+    values, _ = PUBLISHED["molmo2-8b"]
+    path = tmp_path / "config.json"
+    for rows, parameters in ((128, 8_191_259_648), (0, 8_191_259_648 - 128 * 4096)):
+        text = {**values["text_config"], "additional_vocab_size": rows}
+        path.write_text(json.dumps({**values, "text_config": text}), encoding="utf-8")
+        assert read_config(path, seq=2048).parameters() == pytest.approx(parameters, abs=20_000)
+    path.write_text(json.dumps({**values, "text_config": {**text, "additional_vocab_size": "128"}}), encoding="utf-8")
+    with pytest.raises(DataError, match="additional_vocab_size is '128', expected a whole number"):
+        read_config(path, seq=2048)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
