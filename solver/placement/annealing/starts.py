@@ -24,10 +24,16 @@ replicas,
     hops the one whose last reduction ends first. A ring is as slow as its smallest part makes it: two parts of four
     members are better than one of seven and one of one.
 
+(7) where links between nodes differ, all of them again with the nodes in a chain: the first node, and after each node
+    the one with the fastest link to it of those that are left. Nodes of one site are next to one another then, in
+    whatever order a file names them. No move of annealing leads there from rings that all cross the slow links: their
+    price falls only once the last of their members is in one site.
+
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, product
 
 import numpy as np
@@ -46,10 +52,35 @@ MOST_LOOK_UPS = 2_000_000
 """Positions, times members of a ring, that are priced over all starts of (3): a tenth of a second."""
 MOST_REPLICAS, MOST_STAGES, MOST_PLACED = 64, 64, 60_000
 """Replicas and stages up to which (6) is tried, and stages that it places: a second or two."""
+MOST_CHAINED = 512
+"""Nodes up to which (7) is tried: links between all pairs are looked up, a few milliseconds."""
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
-    """Sites of every position, (pp dp, R) each: (1) by g, and (2) to (6) where nodes are equal."""
+    """Sites of every position, (pp dp, R) each: (1) by g, and (2) to (6) where nodes are equal; all with (7)."""
+    chain = _chain(problem)
+    return [start for slots in (problem.slots, *chain) for start in _starts(replace(problem, slots=slots), patterns)]
+
+
+def _chain(problem: PlacementProblem) -> list[Ints]:
+    """The slots with nodes in the order of (7); none where it is theirs."""
+    node = problem.links.node_of_site[problem.slots[:, 0]]
+    _, first, number = np.unique(node, return_index=True, return_inverse=True)
+    if len(first) > MOST_CHAINED:
+        return []
+    sites = problem.slots[first, 0]
+    rate = problem.links.rate[sites[:, None], sites[None, :]]
+    rate, order = np.minimum(rate, rate.T), [0]
+    left = np.ones(len(sites), dtype=np.bool_)
+    while len(order) < len(sites):
+        left[order[-1]] = False
+        order.append(int(np.argmax(np.where(left, rate[order[-1]], -1.0))))
+    place = np.argsort(order)[number]
+    return [problem.slots[np.argsort(place, kind="stable")]] if np.any(np.diff(place) < 0) else []
+
+
+def _starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
+    """Starts (1) to (6) over the slots as they are."""
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.pipelines
     _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)

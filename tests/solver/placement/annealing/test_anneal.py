@@ -240,3 +240,18 @@ def test_stages_that_leave_room_lie_in_few_parts_of_nearly_equal_size() -> None:
     assert all((stage > 0).sum() <= 2 for stage in parts[0]) and all(1 not in stage for stage in parts[0][:6])
     scattered = next(k for k, each in enumerate(parts) if all(stage.max() == 8 for stage in each[:8]))
     assert placed.cost(built[0]) < 0.85 * placed.cost(built[scattered])
+
+
+def test_sites_in_any_order_have_the_start_of_sites_in_a_row() -> None:
+    """Copies of weights lie within sites, whose links are 500 times as fast, however the nodes of two sites mix."""
+    found = []
+    for site in ([0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 0, 1]):
+        rows = [[10.0 if a == b else 0.02 for b in site] for a in site]
+        for choice in (candidate(1, 1, 8, m=1, zero=3, dp_shard=4), candidate(2, 1, 4, m=2)):
+            given = problem(cluster(4, 2, rows=rows), model(), latency_model="step")
+            placed = placement_problem(given, strategy(choice, *(4,) if choice.pp == 1 else (2, 4)))
+            start = best_start(placed, (0,) * choice.pp)
+            assert placed.violations(start.positions) == ()
+            assert start.seconds == pytest.approx(placed.cost(start.positions), rel=1e-12)
+            found.append(start.seconds)
+    assert found[2:] == pytest.approx(found[:2] * 2, rel=1e-9)

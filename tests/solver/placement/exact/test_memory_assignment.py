@@ -89,8 +89,8 @@ def test_missing_bytes_are_the_least() -> None:
 
 @pytest.mark.proof
 def test_a_plan_is_found_where_only_one_assignment_fits() -> None:
-    """One layer on each of two device types: none that the search builds fits, the assignment by memory does."""
-    given = random_orders(53, ORDERS)
+    """Three layers on two device types: no plan that the search builds fits, the assignment by memory does."""
+    given = random_orders(1649, ORDERS)
     result = search(given, Limits(workers=1))
     assert result.incumbent is not None
     assert result.incumbent.seconds == pytest.approx(enumerate_all(given).seconds)
