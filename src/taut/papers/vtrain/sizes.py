@@ -128,8 +128,7 @@ def table_three(
             progress(of[0], len(TABLE), None)
         row, found = of[1:]
         by_rules = step_seconds(row.shape, row.plan, GLOBAL_BATCH, scalar)
-        over, each = shared.is_over, shared.of_next(1).time_limit
-        return Row(row, by_rules, found, None if over else best_plan(row.shape, work_limit, each))
+        return Row(row, by_rules, found, best_plan(row.shape, work_limit, shared.of_next(1).time_limit))
 
     return list(rows_so_far(zip(count(), TABLE, ours), made))
 
