@@ -220,8 +220,6 @@ REMAINDER_BYTES = 2
 """Bytes of an fp32 weight beyond those that it shares with its bf16 copy."""
 MOMENTS_SAVED, MOMENTS_CAST = 4, 8
 """Bytes of a parameter that moments in half precision save, and take in single precision while they are updated."""
-HALF_STATE = 4
-"""Bytes of a parameter that two moments in half precision take beside no other weights."""
 STAND_INS, BOTH_OUTPUTS, GROUPED_STAND_INS = (2, 3), (2, 8), (2, 10)
 """Releases of Transformer Engine from which stand-ins of gradients, two outputs, and stand-ins of experts are kept."""
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
@@ -300,9 +298,7 @@ class MemoryModel(GrownSpec):
     ``distributed_fused_adam.py`` as NeMo sets it, Megatron-LM's ``--use-precision-aware-optimizer``): 10 bytes of
     states instead of 12. With ``half_moments`` it keeps both moments in bf16, 4 bytes fewer, and casts the moments of a
     parameter group to fp32 while it updates the group's weights (Transformer Engine's
-    ``pytorch/optimizers/fused_adam.py``). With ``half_states`` weights, gradients and both moments are in bf16 alone, 8
-    bytes in all, as torchtitan has them with ``training.dtype`` bfloat16; links carry gradients in ``grad_precision``
-    still. The share ``optimizer_offload_fraction`` of the states is in the host's
+    ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
     memory, and the host updates their weights (``taut.formulations.mechanisms.offload``). Under the ``optimizer`` muon
     matrices have one moment of 4 bytes (``taut.formulations.mechanisms.muon``). ``param_gather`` is the format in which
     ZeRO-1 gathers updated weights: that of the ``weights``, ``fp8``, or that of the ``gradients``, as documents read it
@@ -341,7 +337,6 @@ class MemoryModel(GrownSpec):
     half_gradients: bool = False
     weight_remainders: bool = False
     half_moments: Annotated[bool, LATER] = False
-    half_states: Annotated[bool, LATER] = False
     optimizer_offload_fraction: Annotated[OffloadFraction, LATER] = 0.0
     optimizer: Annotated[Optimizer, LATER] = "adam"
     param_gather: Annotated[ParamGather, LATER] = "gradients"
@@ -382,7 +377,7 @@ class MemoryModel(GrownSpec):
     def _single_precision_on_the_host(self) -> "MemoryModel":
         if not self.optimizer_offload_fraction:
             return self
-        for name in ("weight_remainders", "half_moments", "half_states"):
+        for name in ("weight_remainders", "half_moments"):
             if getattr(self, name):
                 raise ValueError(
                     f"{name}: is true, expected false with optimizer_offload_fraction, whose states are fp32"
@@ -393,15 +388,9 @@ class MemoryModel(GrownSpec):
 
     @model_validator(mode="after")
     def _single_precision_under_muon(self) -> "MemoryModel":
-        for name in ("weight_remainders", "half_moments", "half_states", "optimizer_offload_fraction"):
+        for name in ("weight_remainders", "half_moments", "optimizer_offload_fraction"):
             if self.optimizer == "muon" and getattr(self, name):
                 raise ValueError(f"{name}: is {getattr(self, name)}, expected none with optimizer muon")
-        return self
-
-    @model_validator(mode="after")
-    def _half_states_are_all(self) -> "MemoryModel":
-        if self.half_states and self.half_moments:
-            raise ValueError("half_moments: is true, expected false with half_states, which are all in bf16")
         return self
 
     @property
@@ -458,17 +447,11 @@ class MemoryModel(GrownSpec):
         return self.param_gather if "param_gather" in self.model_fields_set else "weights"
 
     @property
-    def has_half_weights(self) -> bool:
-        """Whether weights are kept in bf16, beside others in fp32 or alone."""
-        return self.precision not in ("fp16", "fp32")
-
-    @property
     def parameter_bytes(self) -> ParameterBytes:
         """Bytes per parameter in these precisions."""
         each = parameter_bytes(self.precision, self.grad_precision)
-        shared = self.weight_remainders and self.has_half_weights
+        shared = self.weight_remainders and self.precision not in ("fp16", "fp32")
         state = each.state - (4 - REMAINDER_BYTES) * shared - MOMENTS_SAVED * self.half_moments
-        state = HALF_STATE if self.half_states and self.has_half_weights else state
         gathered = {"gradients": None, "weights": each.weight, "fp8": 1}[self.param_gather]
         return each._replace(state=state, gathered=gathered)
 
@@ -476,8 +459,6 @@ class MemoryModel(GrownSpec):
     def held_parameter_bytes(self) -> ParameterBytes:
         """Bytes per parameter that a device holds: gradients that stay beside the summed ones included."""
         each = self.parameter_bytes
-        if self.half_states and self.has_half_weights:
-            return each._replace(gradient=each.weight)
         beside = each.weight if self.half_gradients and each.gradient > each.weight else 0
         return each._replace(gradient=each.gradient + beside)
 

@@ -36,14 +36,6 @@ def test_half_gradients_stay_beside_longer_sums(precision: Precision, summed: Gr
     assert model.model_copy(update={"half_gradients": False}).held_parameter_bytes == model.parameter_bytes
 
 
-@pytest.mark.parametrize(("precision", "held"), [("bf16", (2, 2, 4)), ("fp8", (2, 2, 4)), ("fp32", (4, 4, 8))])
-def test_states_in_bf16_alone_take_eight_bytes(precision: Precision, held: tuple[int, int, int]) -> None:
-    """Whatever else of fp32 weights would stay; links carry gradients in fp32 still, and fp32 has no such states."""
-    model = MemoryModel(precision=precision, half_states=True, weight_remainders=True, half_gradients=True)
-    assert model.held_parameter_bytes[:3] == held
-    assert model.parameter_bytes.gradient == 4
-
-
 @pytest.mark.parametrize(
     ("margin", "capacity_kib", "kept_free"),
     # 5 % of 1000 is 50; of 1001 it is 50.05, rounded up to 51; of 16 GiB (16,777,216 KiB) 838,860.8, rounded up.

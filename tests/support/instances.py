@@ -60,7 +60,6 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False, ex
     stack: dict[str, Any] = {"half_gradients": seed % 4 == 0, "weight_remainders": seed % 3 == 0}
     loss = {2: "te", 4: "native"}.get(seed % 6, "none")
     stack |= {"half_moments": seed % 5 == 1, "fused_loss": loss, "fused_logit_bytes": 2 * (seed % 12 == 2)}
-    stack["half_states"] = seed % 10 == 3
     stack["group_overhead_gib"] = 1e-5 * (seed % 5 == 1)
     stack |= {"transformer_engine": {3: "2.10", 5: "2.18"}.get(seed % 7, ""), "passing_gradients": seed % 7 in (3, 6)}
     memory = MemoryModel(
@@ -296,12 +295,7 @@ def with_offload(seed: int, given: PlanningProblem) -> PlanningProblem:
         )
         groups.append(group.model_copy(update={"device": device, "host_memory_gbytes": float(rng.uniform(2, 80))}))
     fraction = float(rng.choice([0.25, 0.7, 1.0]))
-    kept = {
-        "half_moments": False,
-        "weight_remainders": False,
-        "half_states": False,
-        "optimizer_offload_fraction": fraction,
-    }
+    kept = {"half_moments": False, "weight_remainders": False, "optimizer_offload_fraction": fraction}
     cluster, memory = given.cluster.model_copy(update={"nodes": groups}), given.memory.model_copy(update=kept)
     found = replace(given, cluster=cluster, memory=memory, latency_model="step")
     if rng.random() < 0.3 or not found.candidates or any(choice.vpp > 1 for choice in found.candidates):

@@ -20,7 +20,7 @@ def muon_problem(seed: int) -> PlanningProblem | None:
     if len(given.cluster.devices) > 1:
         return None
     rng = np.random.default_rng((seed, 9))
-    memory = {"optimizer": "muon", "half_moments": False, "weight_remainders": False, "half_states": False}
+    memory = {"optimizer": "muon", "half_moments": False, "weight_remainders": False}
     rates = {"launch_us": float(rng.choice([0.0, 1.0])), "peak_tflops": {"bf16": float(rng.choice([1e-3, 1e-2, 0.1]))}}
     nodes = [
         group.model_copy(update={"device": group.device.model_copy(update=rates)}) for group in given.cluster.nodes

@@ -3,11 +3,10 @@ What a device of each pipeline rank holds, and which plans break a rule.
 
 (1) A parameter takes (weight, gradient, optimizer) bytes: (2, 4, 12) in bf16 and narrower formats, (2, 2, 16) in fp16,
     (4, 4, 8) in fp32. A gradient with a precision of its own takes 2 or 4 bytes. If only remainders of weights are
-    kept, the optimizer takes 2 bytes less. If all states are in half precision, formats with weights in bf16 take
-    (2, 2, 4); links carry gradients as before. ZeRO-1 divides the optimizer's bytes by the devices of a copy, ZeRO-2
-    the gradients' too, ZeRO-3 the weights' too. ZeRO-3 gathers two of the largest layers. In a pipeline it holds
-    weights whole besides its shares instead, and ZeRO-2 and 3 hold gradients whole. If a group of w devices shares the
-    experts, the divisor for experts is tp cp dp / w divided by the number of copies.
+    kept, the optimizer takes 2 bytes less. ZeRO-1 divides the optimizer's bytes by the devices of a copy, ZeRO-2 the
+    gradients' too, ZeRO-3 the weights' too. ZeRO-3 gathers two of the largest layers. In a pipeline it holds weights
+    whole besides its shares instead, and ZeRO-2 and 3 hold gradients whole. If a group of w devices shares the experts,
+    the divisor for experts is tp cp dp / w divided by the number of copies.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, and GPipe m. Under another order a device holds what its passes
     keep, until the whole backward pass, or until the gradient by the weights. If exchanges overlap, it holds the
     largest chunk once more; a single stage holds its largest layer once more, whose backward pass ends before the next
@@ -162,7 +161,6 @@ def parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:
     weight, gradient, state = PARAMETER_BYTES[memory.precision]
     state -= 2 if memory.weight_remainders and (weight, gradient) == (2, 4) else 0
     state -= 4 if memory.half_moments else 0
-    state = 4 if memory.half_states and (weight, gradient) == (2, 4) else state
     return weight, GRADIENT_BYTES.get(memory.grad_precision or "", gradient), state
 
 
@@ -200,8 +198,6 @@ def _held_by_muon(memory: MemoryModel, choice: Choice, parameters: Ints, device:
 def _held_parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:
     """Bytes of a parameter as (1), with gradients in the weights' format where the stack keeps them too."""
     weight, gradient, state = parameter_bytes(memory)
-    if memory.half_states and PARAMETER_BYTES[memory.precision][:2] == (2, 4):
-        return weight, weight, state
     return weight, gradient + (weight if memory.half_gradients and gradient > weight else 0), state
 
 

@@ -137,7 +137,6 @@ def torchtitan_files(job: Job) -> dict[str, str]:
         "max_context_length": job.sequence,
         # torchtitan's graphs of kernels, its default, do not go with a pipeline.
         **({"disable_cuda_graphs": True} if chosen.pp > 1 else {}),
-        **({"dtype": "bfloat16"} if job.memory.half_states else {}),
     }
     kind = job.whole_layers("torchtitan")
     text = template("torchtitan.py.txt").format(
@@ -164,7 +163,7 @@ def _exchanged_by(job: Job) -> str:
     return f', moe_comm_backend="{named}"'
 
 
-def training_flags(job: Job) -> dict[str, int | str]:
+def training_flags(job: Job) -> dict[str, int]:
     """Fields of ``config.training`` and of pipelines in version 0.3.0, which counts sequences."""
     chosen = job.strategy
     several = chosen.num_micro_batches if chosen.pp > 1 else 1
@@ -172,7 +171,6 @@ def training_flags(job: Job) -> dict[str, int | str]:
         "training.seq_len": job.sequence,
         "training.local_batch_size": chosen.micro_batch * several,
         "training.global_batch_size": job.global_batch,
-        **({"training.dtype": "bfloat16"} if job.memory.half_states else {}),
         **({"parallelism.pipeline_parallel_microbatch_size": chosen.micro_batch} if chosen.pp > 1 else {}),
     }
 

@@ -25,7 +25,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.model import ModelSpec
 from taut.errors import DataError
 from taut.exports.torchtitan import NAMES
@@ -52,7 +51,6 @@ OLD_LOCAL = "training.batch_size"
 PIPELINED = "parallelism.pipeline_parallel_microbatch_size"
 PIPELINE_BATCHES = "parallelism.num_pp_microbatches"
 COMPILE = "compile.enable"
-DTYPE = "training.dtype"
 MODE, HOSTS = "activation_checkpoint.mode", "training.enable_cpu_offload"
 READ = {
     *DEGREES.values(), REPLICATE, SHARD, ETP, PARTS, SPLITS, SCHEDULE, FIRST, LAST, EACH, RESHARD, AT_ONCE, TOKENS,
@@ -60,7 +58,7 @@ READ = {
     "parallelism.pipeline_parallel_schedule_csv", "activation_checkpoint.selective_ac_option",
     "training.mixed_precision_reduce", "training.mixed_precision_param", "parallelism.enable_sequence_parallel",
     "parallelism.disable_loss_parallel", "training.disable_cuda_graphs", "optimizer.name",
-    COMPILE, DTYPE,
+    COMPILE,
 }  # fmt: skip
 SILENT = re.compile("|".join(known("torchtitan_fields")))
 OLD_SECTIONS = {"experimental.", "training."}
@@ -96,21 +94,9 @@ def torchtitan_launch(stated: Mapping[str, Any], run: Run) -> Launch:
     values = torchtitan_values(fields, run)
     _check(fields, values, run)
     sequence = fields.get(CONTEXT, fields.get(SEQUENCE))
-    options: dict[str, Any] = {"seq": _count(fields, CONTEXT if CONTEXT in fields else SEQUENCE, 1)} if sequence else {}
-    if _is_half(fields) and _has_states_alone(values):
-        options["memory_model"] = catalog_memory_models()["torchtitan"].model_copy(update={"half_states": True})
+    options = {"seq": _count(fields, CONTEXT if CONTEXT in fields else SEQUENCE, 1)} if sequence else {}
     switched = frozenset(name for name, value in fields.items() if str(value).lower() != "false")
     return Launch(values, options, tuple(_named(fields, values)), switched)
-
-
-def _is_half(fields: Mapping[str, Any]) -> bool:
-    """Whether weights, gradients and states are in bf16, with none in fp32 beside them."""
-    return str(fields.get(DTYPE, "float32")) == "bfloat16"
-
-
-def _has_states_alone(values: Mapping[str, Any]) -> bool:
-    """Whether a device keeps no gradients but its shares: FSDP sums whole ones in fp32 between passes."""
-    return bool(values["pp"] == 1 and values["zero"] != 2)
 
 
 def torchtitan_values(fields: Mapping[str, Any], run: Run) -> dict[str, Any]:
@@ -285,8 +271,6 @@ def _named(fields: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str
         yield "parallelism.enable_sequence_parallel false: tensor ranks are priced with sequence parallelism"
     if str(fields.get("training.mixed_precision_param", "bfloat16")) != "bfloat16":
         yield f"training.mixed_precision_param {fields['training.mixed_precision_param']}: priced as --precision says"
-    if _is_half(fields) and not _has_states_alone(values):
-        yield f"{DTYPE} bfloat16: priced with weights in fp32, as pipelines and ZeRO-2 keep whole gradients"
     option = str(fields.get("activation_checkpoint.selective_ac_option", "op"))
     if values["recompute"] == "selective" and option != "op":
         yield f"activation_checkpoint.selective_ac_option {option}: priced as op"

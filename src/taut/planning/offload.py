@@ -26,7 +26,7 @@ def states_of_all(request: PlanRequest) -> dict[str, float | None]:
     return {"optimizer_offload_fraction": 0.0 if isinstance(asked, tuple) else asked}
 
 
-STATES = "weight_remainders", "half_moments", "half_states"
+STATES = "weight_remainders", "half_moments"
 """Fields of a memory model that say what an optimizer keeps of its weights and moments."""
 
 
@@ -42,7 +42,7 @@ def states_alone(given: MemoryModel | None) -> dict[str, bool]:
 def with_whole_states(request: PlanRequest, memory: MemoryModel) -> MemoryModel:
     """A stack's memory model as it is beside states on hosts, and under Muon, which are fp32 and whole."""
     if request.optimizer == "muon":
-        return memory.model_copy(update=dict.fromkeys(STATES, False))
+        return memory.model_copy(update={"weight_remainders": False, "half_moments": False})
     return memory.model_copy(update={"weight_remainders": False}) if request.optimizer_offload_fraction else memory
 
 

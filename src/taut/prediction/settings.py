@@ -83,7 +83,7 @@ def with_muon(row: ConfigurationRow, memory: MemoryModel, stack: Stack | None) -
         return memory
     if stack is not None and row.optimizer not in stack.optimizers:
         raise DataError(f"optimizer is {row.optimizer}, expected {' or '.join(stack.optimizers)} in {stack.name}")
-    whole = {"optimizer": row.optimizer, "weight_remainders": False, "half_moments": False, "half_states": False}
+    whole = {"optimizer": row.optimizer, "weight_remainders": False, "half_moments": False}
     return MemoryModel.parse({**memory.model_dump(), **whole}, memory.name)
 
 

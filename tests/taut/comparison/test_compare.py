@@ -226,25 +226,6 @@ def test_a_precision_aware_optimizer_keeps_less() -> None:
     assert not launch_of_text(half).named
 
 
-def test_weights_in_bf16_alone_take_half_of_the_states() -> None:
-    """Eight of sixteen bytes a parameter; in a pipeline the line is priced as before, and says so."""
-    line = "--training.local_batch_size 1 --parallelism.tensor_parallel_degree 2"
-    half, piped = f"{line} --training.dtype bfloat16", "--parallelism.pipeline_parallel_degree 2"
-
-    def priced(text: str) -> Priced:
-        launch = launch_of_text(text)
-        request = PlanRequest(MODEL, CLUSTER, global_batch=BATCH, stack="torchtitan", **launch.options)
-        return Priced.of(priced_as_is(request, current_of(launch.values)))
-
-    whole, less = priced(line), priced(half)
-    saved = max(whole.memory_bytes) - max(less.memory_bytes)
-    assert saved == pytest.approx(8 * taut.load_model(MODEL).parameters() / 8, rel=0.15)
-    assert not any("dtype" in words for words in launch_of_text(half).named)
-    staged = launch_of_text(f"{half} {piped}")
-    assert "memory_model" not in staged.options
-    assert any("training.dtype bfloat16" in words for words in staged.named)
-
-
 def test_rows_of_one_plan_alone_stand_beside_none() -> None:
     """Context ranks and states on hosts are rows where one of the plans has them, however their share came about."""
     fix = {"pp": 1, "tp": 1, "micro_batch": 1, "zero": 1}

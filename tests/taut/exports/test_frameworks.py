@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 import taut
-from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.load import load_calibration
 from taut.errors import DataError
 from taut.exports.arguments import named, primus_files, verl_files, verl_settings
@@ -304,23 +303,6 @@ def test_torchtitan_compiles_where_the_runs_behind_the_prices_did(on: bool) -> N
     ):
         assert found.values["tp"] == 2 and tuple(each for each in found.named if "compile" in each) == said
         assert found.flags is not None and ("compile.enable" in found.flags) == on
-
-
-def test_torchtitan_keeps_weights_in_bf16_alone_where_they_are_priced_so() -> None:
-    """By the function and by a flag, from which the same memory model is read."""
-    known = catalog_memory_models()["torchtitan"].model_copy(update={"half_states": True})
-    fix = {"pp": 1, "tp": 2, "micro_batch": 1}
-    plan = taut.plan(
-        MODEL, small_cluster(), global_batch=16, fix=fix, work_limit=4, stack="torchtitan", memory_model=known
-    )
-    files = torchtitan_files(in_order(Job(plan)))
-    for found in (
-        torchtitan_launch(module_fields(files["taut_plan.py"]).fields, Run()),
-        launch_of_text(files["flags-0.3.0.txt"]),
-    ):
-        assert found.options["memory_model"] == known
-    usual = torchtitan_files(launched(pp=1, tp=2, micro_batch=1))
-    assert not any("dtype" in text for text in usual.values())
 
 
 ORDERS = {

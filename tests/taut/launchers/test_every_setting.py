@@ -103,7 +103,6 @@ FIELDS: dict[str, tuple[object, str]] = {
     torchtitan.OLD_LOCAL: (4, ""),
     torchtitan.MODE: ("full", ""),
     torchtitan.HOSTS: ("true", ""),
-    torchtitan.DTYPE: ("bfloat16", ""),
     "activation_checkpoint.selective_ac_option": ("2", ""),
     "training.mixed_precision_param": ("float32", ""),
     "parallelism.enable_sequence_parallel": ("false", ""),
