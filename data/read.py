@@ -164,6 +164,10 @@ def _whole(text: str) -> int:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
+    for key in found:
+        # Keys are printed as they are, and a line break or half a character pair in one is no name.
+        if not key.isprintable():
+            raise ValueError(f"key {key!a} is not printable")
     if len(found) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:

@@ -130,8 +130,7 @@ def test_folders_are_read_by_their_config_or_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="is a folder, expected"):
             load(str(tmp_path))
     shape = {"n_embd": 1024, "n_head": 16, "n_layer": 24, "n_positions": 1024, "vocab_size": 50257}
-    shape |= {"model_type": "gpt2"}
-    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **shape}), encoding="utf-8")
     assert load_model(str(tmp_path)).name == tmp_path.name
 
 
@@ -269,6 +268,8 @@ def test_wrong_yaml_is_refused_in_one_line(tmp_path: Path, text: str, words: str
         ('{"a": 1', "bad.json line 1: Expecting ',' delimiter"),
         ('{"a": NaN}', "bad.json: holds NaN"),
         ('{"a": Infinity}', "bad.json: holds Infinity"),
+        (r'{"a": {"x\n: holds": 1}}', r"bad.json: key 'x\\n: holds' is not printable"),
+        (r'{"\ud800": 1}', r"bad.json: key '\\ud800' is not printable"),
         ("[1]", "bad.json: holds list"),
         ("[" * 100_000, "bad.json: is nested too deeply"),
         ("9" * 5000, "bad.json: holds the number 99999999999999999999... of 5000 characters"),

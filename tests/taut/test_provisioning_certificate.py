@@ -1,6 +1,7 @@
 """The bound over numbers of nodes in a plan's document, derived again, and what is refused of it."""
 
 import json
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -95,6 +96,11 @@ def unread(section: dict[str, Any]) -> None:
     next(iter(section["inputs"].values()))["spec"]["name"] = "another"
 
 
+def endless(section: dict[str, Any]) -> None:
+    """An input with a number that has no digest."""
+    next(iter(section["inputs"].values()))["spec"]["name"] = math.inf
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -104,6 +110,7 @@ def unread(section: dict[str, Any]) -> None:
         (other_nodes, "2 nodes: cluster is not the plan's"),
         (narrower, "2 nodes: space is not the plan's"),
         (unread, "does not have the stated sha256"),
+        (endless, "does not have the stated sha256"),
         (lambda section: section["counts"].pop(1), "expected 1, 2, 3, ... nodes"),
         (lambda section: section.update(value=1.0), "node_counts.value is 1.0, derived"),
         (lambda section: section.update(lower_bound=1e9), "node_counts.lower_bound is 1000000000.0, derived"),

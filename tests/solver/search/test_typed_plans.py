@@ -6,6 +6,7 @@ Layouts of unlike devices, by stage and by replica.
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_constructed_placements_are_left_where_nodes_of_a_type_are_alike(rows: l
 
 def test_orders_whose_stages_share_nodes_are_annealed(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2 345M on AMP's mixed cluster, two stages a node: a plan of 0.3768 s is not among constructed ones."""
-    fix = {"pp": 8, "tp": 1, "vpp": 2, "micro_batch": 2, "zero": 1, "schedule": "interleaved-1f1b"}
+    fix: dict[str, Any] = {"pp": 8, "tp": 1, "vpp": 2, "micro_batch": 2, "zero": 1, "schedule": "interleaved-1f1b"}
     given = planning_problem(PlanRequest("gpt2-345m", "amp-heterogeneous", global_batch=32, fix=fix))
     found = search(given, Limits(work_limit=40)).incumbent
     assert found is not None and found.seconds < 0.377
