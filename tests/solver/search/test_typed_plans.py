@@ -20,7 +20,9 @@ from taut.solver.search import refinement
 from taut.solver.search.refinement import types_are_alike
 from taut.solver.search.search import search
 from taut.solver.search.typed_plans import layouts, typed_plans
+from tests.solver.order_priced.test_bound import random_orders
 from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_all
 from tests.support.small import cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof
@@ -110,5 +112,15 @@ def test_orders_whose_stages_share_nodes_are_annealed(monkeypatch: pytest.Monkey
     found = search(given, Limits(work_limit=40)).incumbent
     assert found is not None and found.seconds < 0.377
     monkeypatch.setattr(refinement, "fill_whole_nodes", lambda *of: True)
+    monkeypatch.setattr(refinement, "FEW_BLOCKS", 0)
     constructed = search(given, Limits(work_limit=40)).incumbent
     assert constructed is not None and constructed.seconds > 1.05 * found.seconds
+
+
+def test_orders_of_few_blocks_are_annealed_too() -> None:
+    """Plans of a division in another case of classes than its own are found, which constructed placements miss."""
+    for seed in (17, 175, 596, 1094, 2011, 3602):
+        given = random_orders(seed, ["interleaved-1f1b"])
+        found = search(given, Limits(workers=1)).incumbent
+        assert found is not None and types_are_alike(given) and len(given.device_types) == 2
+        assert found.seconds == pytest.approx(enumerate_all(given).seconds, rel=1e-9), seed
