@@ -372,7 +372,8 @@ class _Fields:
                     if get_origin(hints[name]) is not ClassVar:
                         default = base.__dict__.get(name, UNSTATED)
                         kind._fields_[name] = FieldInfo(*_parted(hints[name]), default, hints[name])
-        return kind._fields_  # type: ignore[no-any-return]
+        found: dict[str, FieldInfo] = kind._fields_
+        return found
 
 
 class BaseModel:
@@ -381,6 +382,7 @@ class BaseModel:
     __slots__ = ("__dict__", "_given_")
     model_config: ClassVar[dict[str, Any]] = {}
     model_fields = _Fields()
+    _ruled_: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
         """Settings of a model go on in those that are derived of it."""
@@ -416,7 +418,7 @@ class BaseModel:
             table = {name: (checks[name], each.default) for name, each in cls.model_fields.items()}
             kinds = ("model", "before"), ("model", "after"), ("plain", "wrap")
             before, after, own = ([function for function, _ in cls._marks_(*each)] for each in kinds)
-            cls._ruled_ = before, table, after, own  # type: ignore[attr-defined]
+            cls._ruled_ = before, table, after, own
         return cls.__dict__["_ruled_"]
 
     @classmethod
@@ -442,7 +444,9 @@ class BaseModel:
     @property
     def model_fields_set(self) -> set[str]:
         """Fields that were given."""
-        return self._given_  # type: ignore[no-any-return, attr-defined]
+        made: Any = self
+        given: set[str] = made._given_
+        return given
 
     def model_copy(self, *, update: Mapping[str, Any]) -> Any:
         """A copy with other values, which are not checked."""
